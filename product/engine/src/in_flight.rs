@@ -25,7 +25,7 @@ pub(crate) enum ReadOutcome {
     /// No memory was free, and the request that made the read [reads ahead](crate::store::Patience): waiting requests
     /// read for themselves.
     Crowded,
-    /// The flash has not answered [in time](crate::tiers::ReadPatience). The index still names the item.
+    /// The flash has not answered in time. The index still names the item.
     GivenUp,
     /// The request that made the read was dropped: waiting requests read for themselves.
     Abandoned,

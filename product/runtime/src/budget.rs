@@ -180,16 +180,11 @@ impl Budget {
         Some(comes)
     }
 
-    /// Returns whether a request waits in line.
-    pub fn is_waited_for(&self) -> bool {
-        self.state.lock().first().is_some()
-    }
-
     /// Resolves when a request waits in line.
     pub async fn has_line(&self) {
         loop {
             let line = self.line.listen();
-            if self.is_waited_for() {
+            if self.state.lock().first().is_some() {
                 return;
             }
             line.await;

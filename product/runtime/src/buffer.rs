@@ -10,6 +10,7 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::{Arc, LazyLock};
 
+use crate::budget::Share;
 pub use crate::pages::PAGE_BYTES;
 use crate::pages::{PagePool, Pages, map_large};
 
@@ -37,6 +38,8 @@ pub struct AlignedBuf {
     len: usize,
     /// Memory of the pool; `None` if the buffer is one page from the allocator, or a mapping.
     pooled: Option<Pages>,
+    /// A share of memory that is given back with the buffer.
+    held: Option<Share>,
 }
 
 // SAFETY: the buffer owns its memory exclusively, like a `Box<[u8]>`.
@@ -60,6 +63,7 @@ impl AlignedBuf {
                 start: NonNull::from(&mut pages[..]).cast(),
                 len,
                 pooled: Some(pages),
+                held: None,
             };
         }
         if len > LONGEST_POOLED_BYTES {
@@ -67,6 +71,7 @@ impl AlignedBuf {
                 start: map_large(len),
                 len,
                 pooled: None,
+                held: None,
             };
         }
         Self::allocate(len)
@@ -81,6 +86,7 @@ impl AlignedBuf {
                 start,
                 len,
                 pooled: None,
+                held: None,
             },
             None => handle_alloc_error(layout),
         }
@@ -88,6 +94,16 @@ impl AlignedBuf {
 
     fn layout(len: usize) -> Layout {
         Layout::from_size_align(len, PAGE_BYTES).expect("buffer lengths stay far below isize::MAX")
+    }
+
+    /// Makes the buffer hold a share of memory: it is given back when the buffer is dropped, wherever that is.
+    pub fn hold(&mut self, share: Share) {
+        self.held = Some(share);
+    }
+
+    /// Takes the share of memory that the buffer holds.
+    pub fn let_go(&mut self) -> Option<Share> {
+        self.held.take()
     }
 
     /// Returns the length in bytes.
@@ -142,6 +158,7 @@ impl Drop for AlignedBuf {
                         start,
                         len,
                         pooled: None,
+                        held: None,
                     });
                 }
                 has_place
@@ -164,6 +181,23 @@ impl Drop for AlignedBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_buffer_gives_its_share_of_memory_back_at_its_end() {
+        let budget = Arc::new(crate::budget::Budget::new(PAGE_BYTES as u64));
+        let share = || Share::empty(&budget);
+        for is_let_go in [false, true] {
+            let mut held = share();
+            assert!(held.try_grow(PAGE_BYTES as u64));
+            let mut buf = AlignedBuf::new(PAGE_BYTES);
+            buf.hold(held);
+            assert!(!share().try_grow(1));
+            let let_go = is_let_go.then(|| buf.let_go().unwrap());
+            drop(buf);
+            assert_eq!(share().try_grow(1), let_go.is_none());
+        }
+        assert!(AlignedBuf::new(PAGE_BYTES).let_go().is_none());
+    }
 
     #[test]
     fn buffers_are_aligned_and_rounded_up() {

@@ -449,15 +449,19 @@ impl Tiered {
     }
 
     /// Searches all tiers for a key.
-    async fn search(&self, hash: KeyHash) -> Option<Located> {
+    async fn search(&self, hash: KeyHash) -> Result<Option<Located>, ReadError> {
         work::count(Work::IndexStep, 1);
-        match self.cascade.searches.search(hash.0).await {
-            Searched::At(code, _) => self.segments.place(code).map(|place| Located {
-                place,
-                fetched: false,
-            }),
+        let search = self.cascade.searches.search(hash.0);
+        let is_answer = |found: &Searched| !matches!(found, Searched::Unreadable);
+        let found = self.store.reader().wait_for_index(search, is_answer).await?;
+        let place = match found {
+            Searched::At(code, _) => self.segments.place(code),
             Searched::Absent | Searched::Unreadable => None,
-        }
+        };
+        Ok(place.map(|place| Located {
+            place,
+            fetched: false,
+        }))
     }
 }
 

@@ -250,21 +250,21 @@ impl FlashRead {
             return self.in_flight.outcome().await;
         };
         let tiers = &self.tiers;
-        let counts = || self.in_flight.counts();
-        let placement = tiers.flash.placement();
-        let get = placement.get(key, probe, self.patience, &counts);
-        let is_in_line = || tiers.store().reader().has_line();
-        let found = tiers.reads.wait_for(get, is_in_line).await;
+        let found = tiers
+            .flash
+            .placement()
+            .get(key, probe, self.patience, &|| self.in_flight.counts())
+            .await;
         let now = runtime::unix_seconds().max(self.now);
         let mut claim = LargeClaim::new(tiers.shares.large());
-        if let Some(Ok(Found::Item(item))) = &found {
+        if let Ok(Found::Item(item)) = &found {
             self.claim(item, &mut claim, now);
         }
         let mut partition = tiers.partitions.lock(self.hash, now);
         let is_current = partition.end_read(self.hash, &self.in_flight);
         let mut is_dead = false;
         let outcome = match found {
-            Some(Ok(Found::Item(mut item))) => {
+            Ok(Found::Item(mut item)) => {
                 item.mark(tiers.downtime_mark(item.header()));
                 item.set_clock_ahead(tiers.cutoffs().clock_ahead(item.header().version.get()));
                 if tiers.cutoffs().is_item_live(self.hash, item.header(), now) {
@@ -281,21 +281,21 @@ impl FlashRead {
                     ReadOutcome::Absent
                 }
             }
-            Some(Ok(Found::Absent)) => ReadOutcome::Absent,
-            Some(Err(ReadError::Unwritten { .. })) => {
+            Ok(Found::Absent) => ReadOutcome::Absent,
+            Err(ReadError::Unwritten { .. }) => {
                 is_dead = true;
                 ReadOutcome::Absent
             }
-            Some(Err(ReadError::NoMemory { .. })) => match self.patience {
+            Err(ReadError::NoAnswer) => ReadOutcome::GivenUp,
+            Err(ReadError::NoMemory { .. }) => match self.patience {
                 Patience::Waits => ReadOutcome::Busy,
                 Patience::ReadsAhead => ReadOutcome::Crowded,
             },
-            Some(Err(error)) => {
+            Err(error) => {
                 tracing::debug!(%error, "a flash read failed");
                 is_dead = matches!(error, ReadError::Corrupt { .. });
                 ReadOutcome::Failed
             }
-            None => ReadOutcome::GivenUp,
         };
         if is_dead && is_current && tiers.flash.may_displace() {
             // Removes the index entry, so that no older copy comes back in its place. A newer item stays.

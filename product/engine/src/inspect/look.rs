@@ -7,6 +7,7 @@ use device::{DeviceError, Disk, Journal as Log, Region};
 
 use super::runs::Runs;
 use super::{InspectError, Outlook, Phase, Progress};
+use crate::config::WRITE_PATIENCE;
 use crate::durability::CheckpointContents;
 use crate::durability::clock::OldClocks;
 use crate::durability::dead::{DeadItems, DeadSet, ItemState, StartBounds};
@@ -320,6 +321,7 @@ fn open_store(
         first_sequence: superblock.sequence_limit.get(),
         large_read_bytes: 0,
         small_read_bytes: 0,
+        read_patience: WRITE_PATIENCE,
         write_bytes: PAGE_BYTES,
         counts_reads: false,
     };

@@ -130,6 +130,7 @@ fn open_store(
             first_sequence: superblock.sequence_limit.get(),
             large_read_bytes: config.large_read_bytes(),
             small_read_bytes: config.small_read_bytes(),
+            read_patience: config.write_patience,
             write_bytes: config.writing.write_bytes.unwrap_or(usual_write_bytes),
             counts_reads: config.counts_reads(),
         },

@@ -42,7 +42,7 @@ use crate::partition::Partition;
 use crate::reclaim::{IndexUse, Reclaimer, ReturnToMemory, Upkeep, UpkeepPlan};
 use crate::store::{SavedCheckpoint, SegmentId, SegmentStore};
 use crate::sync::atomic::{AtomicU64, AtomicUsize};
-use crate::tiers::{MemoryShares, Partitions, ReadPatience, Tiers, VersionMarks};
+use crate::tiers::{MemoryShares, Partitions, Tiers, VersionMarks};
 
 /// An engine that is about to be opened.
 pub struct Opening {
@@ -470,7 +470,6 @@ fn stack_tiers(
     Tiers {
         partitions: Partitions::new((0..partitions).map(partition), flash),
         shares,
-        reads: ReadPatience::new(config.write_patience),
         dram: config.dram,
         seed: shape.hash_seed,
         largest_body: config.largest_body().min(flash.largest_body),

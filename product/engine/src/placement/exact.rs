@@ -275,7 +275,7 @@ impl Placement for Exact {
         _counts: Counts<'a>,
     ) -> PlacementFuture<'a, Result<Found, ReadError>> {
         let look = move || self.probe(key.hash(), Look::Peek);
-        let read = read_copy(&self.store, key, probe, patience, look, async || None);
+        let read = read_copy(&self.store, key, probe, patience, look, async || Ok(None));
         Box::pin(read)
     }
 

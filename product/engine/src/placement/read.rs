@@ -19,14 +19,14 @@ pub async fn read_copy(
     mut probe: Probe,
     patience: Patience,
     look: impl Fn() -> Probe,
-    locate: impl AsyncFn() -> Option<Located>,
+    locate: impl AsyncFn() -> Result<Option<Located>, ReadError>,
 ) -> Result<Found, ReadError> {
     let mut last = None;
     loop {
         let located = match probe {
             Probe::Absent => None,
             Probe::At(located) => Some(located),
-            Probe::Perhaps => locate().await,
+            Probe::Perhaps => locate().await?,
         };
         let Some(located) = located.filter(|located| last != Some(located.place)) else {
             return Ok(Found::Absent);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use device::{AlignedBuf, BlockHealth, BlockId, DeviceError, Flash, SharedBuf};
+use runtime::budget::Share;
 use runtime::work::{self, Work};
 
 use super::counters::StoreCounters;
@@ -80,8 +81,31 @@ impl Blocks {
         offset: u32,
         len: usize,
     ) -> Result<AlignedBuf, DeviceError> {
+        self.read(segment, offset, AlignedBuf::new(len)).await
+    }
+
+    /// Reads like [`read_range`](Self::read_range), into a buffer that holds this share of memory.
+    ///
+    /// As for [`read_range`](Self::read_range).
+    pub(super) async fn read_holding(
+        &self,
+        segment: SegmentId,
+        offset: u32,
+        len: usize,
+        share: Share,
+    ) -> Result<AlignedBuf, DeviceError> {
+        let mut buf = AlignedBuf::new(len);
+        buf.hold(share);
+        self.read(segment, offset, buf).await
+    }
+
+    async fn read(
+        &self,
+        segment: SegmentId,
+        offset: u32,
+        buf: AlignedBuf,
+    ) -> Result<AlignedBuf, DeviceError> {
         work::count(Work::DeviceCommand, 1);
-        let buf = AlignedBuf::new(len);
         self.counters.reads.add(1);
         self.counters.bytes_read.add(buf.len() as u64);
         let read = self.flash.read(block(segment), offset, buf).await;

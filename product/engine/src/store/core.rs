@@ -1,6 +1,7 @@
 //! [`SegmentStore`]: its parts, and what ties them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::append::Appender;
 use super::blocks::{Blocks, StoreFlash};
@@ -31,6 +32,8 @@ pub(crate) struct StoreConfig {
     pub large_read_bytes: u64,
     /// Bytes that items read from flash one page at a time may hold at once.
     pub small_read_bytes: u64,
+    /// Time that a request waits for the device to answer a read.
+    pub read_patience: Duration,
     /// Bytes of one program.
     pub write_bytes: u32,
     /// Whether the reads of each segment are counted.
@@ -99,7 +102,12 @@ impl SegmentStore {
         );
         Self {
             codec: LocationCodec::new(geometry.blocks(), segment_bytes),
-            reader: Reader::new(config.large_read_bytes, config.small_read_bytes, &parts),
+            reader: Reader::new(
+                config.large_read_bytes,
+                config.small_read_bytes,
+                config.read_patience,
+                &parts,
+            ),
             parts,
             appender,
             syncs,

@@ -53,6 +53,7 @@ mod priorities;
 mod priority;
 mod queues;
 mod read;
+mod read_patience;
 mod scan;
 mod segment;
 mod table;

@@ -1,12 +1,13 @@
 //! [`Reader`]: reads one item, from a buffer while its segment is in memory, else with one read of flash.
 
+use std::future::Future;
 use std::ops::Range;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use device::{AlignedBuf, Bytes, DeviceError};
-use futures_util::future::select;
+use futures_util::future::{Either, select};
 use runtime::budget::{Budget, Share};
 use zerocopy::FromBytes;
 
@@ -15,6 +16,7 @@ use super::buffers::Buffers;
 use super::counters::StoreCounters;
 use super::flash_item::FlashItem;
 use super::parts::Parts;
+use super::read_patience::ReadPatience;
 use super::segment::SegmentRecord;
 use super::table::{SegmentPin, SegmentTable};
 use super::walk::Walk;
@@ -52,6 +54,9 @@ pub enum ReadError {
     /// The device failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// The device has not answered in time, or does not answer any read.
+    #[error("flash does not answer")]
+    NoAnswer,
     /// Too many items are being read, and their readers are slow.
     #[error("no memory to read an item of {:.2}", Bytes(*bytes as u64))]
     NoMemory {
@@ -84,6 +89,7 @@ pub enum ReadError {
 pub struct Reader {
     large_reads: Arc<Budget>,
     small_reads: Arc<Budget>,
+    patience: ReadPatience,
     table: Arc<SegmentTable>,
     blocks: Arc<Blocks>,
     buffers: Arc<Buffers>,
@@ -91,10 +97,16 @@ pub struct Reader {
 }
 
 impl Reader {
-    pub(super) fn new(large_read_bytes: u64, small_read_bytes: u64, parts: &Parts) -> Self {
+    pub(super) fn new(
+        large_read_bytes: u64,
+        small_read_bytes: u64,
+        patience: Duration,
+        parts: &Parts,
+    ) -> Self {
         Self {
             large_reads: Arc::new(Budget::new(large_read_bytes)),
             small_reads: Arc::new(Budget::new(small_read_bytes)),
+            patience: ReadPatience::new(patience),
             table: Arc::clone(&parts.table),
             blocks: Arc::clone(&parts.blocks),
             buffers: Arc::clone(&parts.buffers),
@@ -106,7 +118,7 @@ impl Reader {
     /// waits for memory delays nobody who waits for the segment.
     ///
     /// # Errors
-    /// [`ReadError::NoMemory`].
+    /// [`ReadError::NoMemory`], and [`ReadError::NoAnswer`] while the device hangs.
     pub async fn read_memory(
         &self,
         segment: SegmentId,
@@ -117,16 +129,27 @@ impl Reader {
             .await
     }
 
+    fn empty_share(&self, bytes: usize) -> Share {
+        Share::empty(match bytes > SMALL_READ_BYTES {
+            true => &self.large_reads,
+            false => &self.small_reads,
+        })
+    }
+
     async fn share(&self, bytes: usize, patience: Patience) -> Result<Share, ReadError> {
-        let budget = if bytes > SMALL_READ_BYTES {
-            &self.large_reads
-        } else {
-            &self.small_reads
-        };
-        let mut share = Share::empty(budget);
+        if !self.patience.may_read() {
+            return Err(ReadError::NoAnswer);
+        }
+        let mut share = self.empty_share(bytes);
         let has_grown = match patience {
-            Patience::Waits => share.grow(bytes as u64, READ_PATIENCE).await,
             Patience::ReadsAhead => share.try_grow(bytes as u64),
+            Patience::Waits => {
+                let grow = pin!(share.grow(bytes as u64, READ_PATIENCE));
+                match select(grow, pin!(self.patience.hang())).await {
+                    Either::Left((has_grown, _)) => has_grown,
+                    Either::Right(_) => return Err(ReadError::NoAnswer),
+                }
+            }
         };
         has_grown
             .then_some(share)
@@ -140,13 +163,42 @@ impl Reader {
         select(pin!(small.wanted()), pin!(large.wanted())).await;
     }
 
-    /// Returns whether a read waits for memory.
-    pub(crate) fn has_line(&self) -> bool {
-        let [small, large] = [&self.small_reads, &self.large_reads];
-        small.is_waited_for() || large.is_waited_for()
+    /// Waits for the part of a request that reads an index on flash. `is_answer` says of its outcome whether the device has answered.
+    ///
+    /// # Errors
+    /// [`ReadError::NoAnswer`].
+    pub async fn wait_for_index<T>(
+        &self,
+        look_up: impl Future<Output = T>,
+        is_answer: impl Fn(&T) -> bool,
+    ) -> Result<T, ReadError> {
+        if !self.patience.may_read() {
+            return Err(ReadError::NoAnswer);
+        }
+        let found = self.patience.wait_for(look_up, is_answer).await;
+        found.ok_or(ReadError::NoAnswer)
     }
 
-    /// Reads the item at `position` of the pinned segment and verifies it.
+    /// Reads pages of a segment for a request that has the memory for them. The memory goes with the buffer: where the read is
+    /// given up, it stays taken until the device answers.
+    async fn read_in_time(
+        &self,
+        segment: SegmentId,
+        offset: u32,
+        len: usize,
+        share: Share,
+    ) -> Result<(AlignedBuf, Share), ReadError> {
+        let read = self.blocks.read_holding(segment, offset, len, share);
+        let mut buf = self
+            .patience
+            .wait_for(read, |_| true)
+            .await
+            .ok_or(ReadError::NoAnswer)??;
+        let share = buf.let_go().unwrap_or_else(|| self.empty_share(len));
+        Ok((buf, share))
+    }
+
+    /// Reads the item at `position` of the pinned segment and verifies it, for as long as the device takes.
     ///
     /// # Errors
     /// [`ReadError`]; counted here.
@@ -155,10 +207,17 @@ impl Reader {
         pin: &SegmentPin<'_>,
         position: Position,
     ) -> Result<FlashItem, ReadError> {
-        let memory = self
-            .read_memory(pin.segment, position, Patience::Waits)
-            .await?;
-        self.read_into(pin, position, memory).await
+        let bytes = self.table.read_bytes(pin.segment, position);
+        let mut share = self.empty_share(bytes);
+        if !share.grow(bytes as u64, READ_PATIENCE).await {
+            return Err(ReadError::NoMemory { bytes });
+        }
+        let (page, len) = self.pages(pin, position, &mut share)?;
+        let buf = match self.buffers.buffered(pin, page, len) {
+            Some(buf) => buf,
+            None => self.blocks.read_range(pin.segment, page, len).await?,
+        };
+        self.verified(pin, position.offset(), buf, share)
     }
 
     /// Reads like [`read`](Self::read), with [memory](Self::read_memory) that has been taken before.
@@ -171,6 +230,21 @@ impl Reader {
         position: Position,
         mut share: Share,
     ) -> Result<FlashItem, ReadError> {
+        let (page, len) = self.pages(pin, position, &mut share)?;
+        let (buf, share) = match self.buffers.buffered(pin, page, len) {
+            Some(buf) => (buf, share),
+            None => self.read_in_time(pin.segment, page, len, share).await?,
+        };
+        self.verified(pin, position.offset(), buf, share)
+    }
+
+    /// Counts a read at `position`. Returns the offset of the first page and the length.
+    fn pages(
+        &self,
+        pin: &SegmentPin<'_>,
+        position: Position,
+        share: &mut Share,
+    ) -> Result<(u32, usize), ReadError> {
         self.table.count_read(pin.segment);
         let offset = position.offset();
         if offset >= self.table.data_bytes(pin.segment) {
@@ -183,11 +257,7 @@ impl Reader {
         if !share.try_grow(len as u64) {
             return Err(ReadError::NoMemory { bytes: len });
         }
-        let buf = match self.buffers.buffered(pin, page, len) {
-            Some(buf) => buf,
-            None => self.blocks.read_range(pin.segment, page, len).await?,
-        };
-        self.verified(pin, offset, buf, share)
+        Ok((page, len))
     }
 
     /// Returns the item that starts at `offset` of a generation of a segment, whatever its key and length, with the pin
@@ -215,9 +285,9 @@ impl Reader {
             }
             let page = offset / PAGE_BYTES * PAGE_BYTES;
             let bytes = self.table.read_bytes(segment, position);
-            let buf = match self.buffers.buffered(&pin, page, bytes) {
-                Some(buf) => buf,
-                None => self.blocks.read_range(segment, page, bytes).await?,
+            let (buf, share) = match self.buffers.buffered(&pin, page, bytes) {
+                Some(buf) => (buf, share),
+                None => self.read_in_time(segment, page, bytes, share).await?,
             };
             let start = (offset - page) as usize;
             if ItemRef::decode(&buf[start..], generation, offset).is_ok() {
@@ -254,9 +324,9 @@ impl Reader {
             return Ok(None);
         };
         self.table.count_read(segment);
-        let buf = match self.buffers.buffered(&pin, first, bytes) {
-            Some(buf) => buf,
-            None => self.blocks.read_range(segment, first, bytes).await?,
+        let (buf, share) = match self.buffers.buffered(&pin, first, bytes) {
+            Some(buf) => (buf, share),
+            None => self.read_in_time(segment, first, bytes, share).await?,
         };
         let mut offset = range.start;
         while offset < range.end {

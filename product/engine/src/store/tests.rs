@@ -29,6 +29,7 @@ const CONFIG: StoreConfig = StoreConfig {
     first_sequence: 100,
     large_read_bytes: 1 << 20,
     small_read_bytes: 1 << 20,
+    read_patience: Duration::from_secs(10),
     write_bytes: 16 << 10,
     counts_reads: true,
 };

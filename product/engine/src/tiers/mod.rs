@@ -8,7 +8,6 @@
 mod large;
 mod marks;
 mod partitions;
-mod read_patience;
 mod returned;
 mod shares;
 
@@ -17,7 +16,6 @@ use std::sync::Arc;
 pub(crate) use large::LargeHand;
 pub(crate) use marks::VersionMarks;
 pub(crate) use partitions::Partitions;
-pub(crate) use read_patience::ReadPatience;
 pub(crate) use shares::MemoryShares;
 
 use crate::admission::Gate;
@@ -53,7 +51,6 @@ pub(crate) struct Tiers {
     pub(crate) flash: Arc<FlashTier>,
     pub(crate) gate: Box<Gate>,
     pub(crate) shares: MemoryShares,
-    pub(crate) reads: ReadPatience,
     pub(crate) dram: Dram,
     pub(crate) seed: HashSeed,
     pub(crate) largest_body: usize,

@@ -136,11 +136,11 @@ impl Placement for MapPlacement {
         _counts: Counts<'a>,
     ) -> PlacementFuture<'a, Result<Found, ReadError>> {
         let locate = async move || {
-            let place = self.map.lock().get(&kept(key.hash())).copied()?;
-            Some(Located {
+            let place = self.map.lock().get(&kept(key.hash())).copied();
+            Ok(place.map(|place| Located {
                 place,
                 fetched: false,
-            })
+            }))
         };
         let look = || Probe::Perhaps;
         Box::pin(read_copy(&self.store, key, probe, patience, look, locate))

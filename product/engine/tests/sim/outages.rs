@@ -247,6 +247,9 @@ fn no_request_waits_longer_than_the_patience_for_a_read() {
         assert_eq!(change(removed, Change::Remove).await, Ok(false));
         faulty.heal();
         runtime::sleep(Duration::from_secs(1)).await;
+        let found = get(&engine, &numbered(first)).await;
+        assert!(found == Some(value(first, 6000)), "it tries once a second");
+        runtime::sleep(2 * patience).await;
         for number in on_flash {
             let found = get(&engine, &numbered(number)).await;
             let expected = (number != removed).then(|| value(number, 6000));

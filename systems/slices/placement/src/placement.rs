@@ -322,20 +322,26 @@ impl Sliced {
     }
 
     /// Searches memory and flash for a key.
-    async fn search(&self, hash: KeyHash) -> Option<Located> {
+    async fn search(&self, hash: KeyHash) -> Result<Option<Located>, ReadError> {
         work::count(Work::IndexStep, 1);
-        let found = self.index().get(key_of(hash)).await;
+        let look_up = self.index().get(key_of(hash));
+        let found = self
+            .store
+            .reader()
+            .wait_for_index(look_up, Result::is_ok)
+            .await?;
         let counter = match &found {
             Ok(Some(_)) => &self.answers.flash_hits,
             Ok(None) => &self.answers.misses,
             Err(_) => &self.unreadable,
         };
         counter.add(1);
-        let place = self.segments.place(found.ok().flatten()?)?;
-        Some(Located {
+        let value = found.ok().flatten();
+        let place = value.and_then(|value| self.segments.place(value));
+        Ok(place.map(|place| Located {
             place,
             fetched: false,
-        })
+        }))
     }
 
     fn wants_checkpoint(&self) -> bool {

@@ -1,0 +1,141 @@
+//! [`ReadPatience`]: how long requests wait for the device to answer a read.
+
+use std::future::Future;
+use std::pin::pin;
+use std::time::Duration;
+
+use runtime::Instant;
+use runtime::sync::Notify;
+
+use crate::sync::atomic::{AtomicU64, Ordering};
+
+/// Time between two reads that are tried while the device hangs.
+const TRIED_AGAIN_MS: u64 = 1000;
+
+/// Time by which a timer may be late before the whole process is taken to have stood still.
+const LATE: Duration = Duration::from_millis(100);
+
+/// Reads of the device that are given up after a time. Usable from every thread at once.
+///
+/// If no read at all has been answered for that time, the device hangs: from then on one request in each second reads, and the
+/// others are given up at once, until a read is answered, or nobody has read for that time. A read that has been given up keeps
+/// its buffer, and its share of the memory for reads, until the device answers it.
+pub(super) struct ReadPatience {
+    limit: Duration,
+    made: Instant,
+    /// Milliseconds since this was made at which a read was last answered.
+    answered: AtomicU64,
+    /// Milliseconds at which the device hung and a read was last given up or tried.
+    hung: AtomicU64,
+    hangs: Notify,
+}
+
+impl ReadPatience {
+    pub(super) fn new(limit: Duration) -> Self {
+        Self {
+            limit,
+            made: runtime::now(),
+            answered: AtomicU64::new(0),
+            hung: AtomicU64::new(0),
+            hangs: Notify::new(),
+        }
+    }
+
+    fn limit_ms(&self) -> u64 {
+        u64::try_from(self.limit.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn now_ms(&self) -> u64 {
+        let passed = runtime::now().since(self.made).as_millis();
+        u64::try_from(passed).unwrap_or(u64::MAX)
+    }
+
+    /// Returns whether the device hung when a read was last given up or tried.
+    fn is_hung(&self) -> bool {
+        self.hung.load(Ordering::Relaxed) > self.answered.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether a request may read: if the device hangs, one in each second.
+    pub(super) fn may_read(&self) -> bool {
+        if !self.is_hung() {
+            return true;
+        }
+        let (now, last) = (self.now_ms(), self.hung.load(Ordering::Relaxed));
+        if self.is_over(last, now) {
+            return true;
+        }
+        let take = |now| {
+            let taken = self
+                .hung
+                .compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed);
+            taken.is_ok()
+        };
+        now >= last + TRIED_AGAIN_MS && take(now)
+    }
+
+    /// Returns whether nobody has tried a read for so long that the device may well answer again.
+    fn is_over(&self, last_tried: u64, now: u64) -> bool {
+        now > last_tried + self.limit_ms().max(2 * TRIED_AGAIN_MS)
+    }
+
+    /// Waits until the device hangs.
+    pub(super) async fn hang(&self) {
+        loop {
+            let hangs = self.hangs.listener();
+            if self.is_hung() {
+                return;
+            }
+            hangs.await;
+        }
+    }
+
+    /// Waits for a read; `None` if it is given up. Its end shows that the device answers if `is_answer` says so of the outcome.
+    pub(super) async fn wait_for<T>(
+        &self,
+        read: impl Future<Output = T>,
+        is_answer: impl Fn(&T) -> bool,
+    ) -> Option<T> {
+        let mut read = pin!(read);
+        for is_last in [false, true] {
+            let begun = runtime::now();
+            if let Ok(done) = runtime::timeout(self.limit, read.as_mut()).await {
+                if is_answer(&done) {
+                    self.note_answer();
+                }
+                return Some(done);
+            }
+            // After a stop of the process the answer may be there and not have been looked at.
+            if is_last || runtime::now().since(begun) < self.limit + LATE {
+                break;
+            }
+        }
+        self.note_given_up();
+        None
+    }
+
+    fn note_answer(&self) {
+        let was_hung = self.is_hung();
+        self.answered.store(self.now_ms(), Ordering::Relaxed);
+        if was_hung {
+            tracing::info!("the flash answers reads again");
+        }
+    }
+
+    fn note_given_up(&self) {
+        let now = self.now_ms();
+        if self.answered.load(Ordering::Relaxed) + self.limit_ms() > now {
+            tracing::debug!("a read of flash took longer than write_patience and is given up");
+            return;
+        }
+        let was_hung = self.is_hung();
+        let last = self.hung.fetch_max(now, Ordering::Relaxed);
+        if !was_hung || self.is_over(last, now) {
+            tracing::warn!(
+                "no read of flash has been answered for {} seconds (write_patience): the drive hangs, or its file system is \
+                 frozen; until one is answered, items on flash are misses, and changes of them are refused",
+                self.limit.as_secs()
+            );
+            self.hangs.notify_all();
+        }
+    }
+}
