@@ -39,6 +39,8 @@ const INDEX_ON_FLASH_LEAST_SLABS: u64 = 6;
 const INDEX_ON_FLASH_WATERMARKS: (u32, u32) = (2, 5);
 /// Memory of a partition whose items are written in runs.
 const RUNS_PARTITION_BYTES: u64 = 16 << 20;
+/// Bytes of flash for each byte of memory from which on more of the memory collects items for runs.
+const RUNS_LARGE_FLASH: u64 = 32;
 /// Smallest and largest slab, in bytes, unless a slab is an erase block.
 const SLAB_BYTES: std::ops::RangeInclusive<u64> = 256 << 10..=8 << 20;
 
@@ -204,8 +206,10 @@ fn flowstone(sizes: Sizes) -> EngineConfig {
 
 fn runs(sizes: Sizes) -> EngineConfig {
     let mut config = flowstone(sizes);
+    // Where flash is large, longer runs save more memory in the index than a cache of these items is worth.
+    let is_flash_large = sizes.flash_bytes / sizes.memory_bytes.max(1) >= RUNS_LARGE_FLASH;
     config.placement = Arc::new(RunsSettings {
-        collecting_sixteenths: 8,
+        collecting_sixteenths: if is_flash_large { 12 } else { 8 },
     });
     config.reclaim.policy = ReclaimPolicy::Drop {
         victim: Victim::Oldest,

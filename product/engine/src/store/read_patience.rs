@@ -13,7 +13,7 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 const TRIED_AGAIN_MS: u64 = 1000;
 
 /// Time by which a timer may be late before the whole process is taken to have stood still.
-const LATE: Duration = Duration::from_millis(100);
+const LATE: Duration = Duration::from_millis(500);
 
 /// Reads of the device that are given up after a time. Usable from every thread at once.
 ///

@@ -7,13 +7,15 @@ use index::runs::{MAX_COLUMNS, RibbonKey, RibbonShape, SlicedRibbon, Solution};
 use super::run::Run;
 
 /// Columns of a new set.
-const FIRST_COLUMNS: u32 = 4;
+const FIRST_COLUMNS: u32 = 2;
 /// A set without a free column gets this part of its columns more.
 const GROWTH: u32 = 8;
 /// Slots beyond the items of the run for which a set is made, as a fraction with this denominator: fewer keys are left behind.
 const SPARE_SLOTS: u32 = 16;
-/// A run is added to a set of which it would use at least one slot in this many.
-const MOST_UNUSED: u32 = 2;
+/// A run is added to a set of which it would use at least three slots in this many.
+const FILLED_PARTS: u32 = 4;
+/// A set that uses less than three columns in this many gets fewer.
+const USED_PARTS: u32 = 4;
 /// Least slots.
 const LEAST_SLOTS: u32 = 32;
 
@@ -22,7 +24,7 @@ const LEAST_SLOTS: u32 = 32;
 pub(super) fn shape_for(newest: Option<RibbonShape>, items: u32, expected: u32) -> RibbonShape {
     let fits = |shape: &RibbonShape| {
         let slots = shape.slots();
-        items <= slots && (items * MOST_UNUSED >= slots || slots == LEAST_SLOTS)
+        items <= slots && (items * FILLED_PARTS >= slots * 3 || slots == LEAST_SLOTS)
     };
     newest.filter(fits).unwrap_or_else(|| {
         let slots = (items + items / SPARE_SLOTS).max(LEAST_SLOTS);
@@ -66,9 +68,7 @@ impl RunSet {
     /// Adds a run as the newest or as the oldest.
     pub(super) fn add(&mut self, run: Run, solution: &Solution, is_oldest: bool) {
         if self.ribbon.runs() == self.ribbon.columns() {
-            let columns = self.ribbon.columns();
-            let columns = (columns + (columns / GROWTH).max(4)).min(MAX_COLUMNS);
-            self.ribbon = self.ribbon.resized(columns).expect("columns are in range");
+            self.resize();
         }
         self.run_bytes += run.memory_bytes();
         if is_oldest {
@@ -95,7 +95,17 @@ impl RunSet {
         self.ribbon.retire();
         let oldest = self.runs.pop_front()?;
         self.run_bytes -= oldest.memory_bytes();
+        if self.runs() * USED_PARTS < self.columns() * 3 && self.columns() > FIRST_COLUMNS {
+            self.resize();
+        }
         Some(oldest.items)
+    }
+
+    /// Makes columns for the runs and a few more.
+    fn resize(&mut self) {
+        let runs = self.runs();
+        let columns = (runs + (runs / GROWTH).max(FIRST_COLUMNS)).min(MAX_COLUMNS);
+        self.ribbon = self.ribbon.resized(columns).expect("columns are in range");
     }
 
     pub(super) fn runs(&self) -> u32 {
