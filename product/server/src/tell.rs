@@ -44,7 +44,10 @@ pub(crate) fn serving(
                 (false, Some(_)) => " after a crash",
                 (false, None) => " after a crash, without the items that memory alone had",
             };
-            format!("warm{after}, up to {items} items on flash")
+            match items {
+                Some(items) => format!("warm{after}, up to {items} items on flash"),
+                None => format!("warm{after}"),
+            }
         }
         Start::Empty(why) => format!("empty: {why}"),
         Start::Forced => "empty: what the flash held was overwritten".to_owned(),

@@ -136,8 +136,8 @@ pub enum Start {
     New,
     /// The items that the last run left on flash.
     Warm {
-        /// Items in live segments, dead ones included.
-        items: u64,
+        /// Items in live segments, dead ones included; `None` where they lie in runs, whose headers are read later.
+        items: Option<u64>,
         /// The image was stopped orderly: the items in memory were saved, too.
         orderly: bool,
     },

@@ -44,7 +44,10 @@ impl RunStart {
             None => match last_run(config, base, superblock, now).await {
                 Ok(last_run) => {
                     clock = last_run.start_clock(&*base.log, now, superblock, SEQUENCE_RESERVE);
-                    let (items, orderly) = (last_run.items(), superblock.is_clean());
+                    let dead_copies = config.placement.describe().dead_copies;
+                    let are_listed = !dead_copies.are_told_at_reads();
+                    let items = are_listed.then(|| last_run.items());
+                    let orderly = superblock.is_clean();
                     (Some(last_run), Start::Warm { items, orderly })
                 }
                 Err(why) => (None, Start::Empty(why)),

@@ -55,7 +55,7 @@ fn refused(left: &Left, config: &EngineConfig) -> OpenError {
         // After a forced open it is an ordinary image.
         let engine = start(&media, config).await;
         let empty = Start::Warm {
-            items: 0,
+            items: Some(0),
             orderly: false,
         };
         assert_eq!(engine.start(), empty);
