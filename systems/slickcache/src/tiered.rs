@@ -453,7 +453,11 @@ impl Tiered {
         work::count(Work::IndexStep, 1);
         let search = self.cascade.searches.search(hash.0);
         let is_answer = |found: &Searched| !matches!(found, Searched::Unreadable);
-        let found = self.store.reader().wait_for_index(search, is_answer).await?;
+        let found = self
+            .store
+            .reader()
+            .wait_for_index(search, is_answer)
+            .await?;
         let place = match found {
             Searched::At(code, _) => self.segments.place(code),
             Searched::Absent | Searched::Unreadable => None,

@@ -54,7 +54,9 @@ pub(super) async fn find(
                     index.counters.false_reads.add(1);
                     continue;
                 }
-                Err(error @ (ReadError::NoMemory { .. } | ReadError::NoAnswer)) => return Err(error),
+                Err(error @ (ReadError::NoMemory { .. } | ReadError::NoAnswer)) => {
+                    return Err(error);
+                }
                 Err(error) => {
                     failed = Some(error);
                     continue;
