@@ -11,8 +11,8 @@ import time
 
 import pytest
 
-from load import Load
 from calls import RARE
+from load import Load
 from refused import Failing, Traced, needs_filter, needs_strace
 from servers import PATIENCE_S, wait_until
 from test_filesystems import serves_flash, small, warnings
