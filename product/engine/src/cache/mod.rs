@@ -192,16 +192,16 @@ impl Engine {
                     }
                     return Some(item);
                 }
+                // Written during the read: the new item is in memory.
+                _ if let Some(item) = copy_from_memory(tiers, &partition, key, now) => {
+                    partition.stats.dram_hits += 1;
+                    return Some(Arc::new(item));
+                }
                 ReadOutcome::Failed | ReadOutcome::Busy | ReadOutcome::GivenUp => {
                     partition.stats.misses += 1;
                     partition.stats.flash_misses += 1;
                     partition.stats.failed_reads += 1;
                     return None;
-                }
-                // Written during the read: the new item is in memory.
-                _ if let Some(item) = copy_from_memory(tiers, &partition, key, now) => {
-                    partition.stats.dram_hits += 1;
-                    return Some(Arc::new(item));
                 }
                 ReadOutcome::Item { .. } | ReadOutcome::Abandoned | ReadOutcome::Crowded
                     if let Some(again) =

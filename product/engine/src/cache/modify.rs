@@ -495,8 +495,7 @@ impl Fetched {
             ReadOutcome::Absent => None,
             ReadOutcome::Abandoned | ReadOutcome::Crowded => return Ok(None),
             ReadOutcome::Busy => return Err(CacheError::OutOfMemory),
-            ReadOutcome::GivenUp if !removes() => return Err(CacheError::NoAnswer),
-            ReadOutcome::Failed | ReadOutcome::GivenUp => {
+            outcome @ (ReadOutcome::Failed | ReadOutcome::GivenUp) => {
                 // An unreadable item is a miss. It must not come back after a change either.
                 let mut held = Held::lock(tiers, key, now);
                 held.partition.stats.failed_reads += 1;
@@ -504,6 +503,9 @@ impl Fetched {
                 if is_changed || !tiers.flash.may_displace() {
                     // Another request has changed the item in between, or the journal has no space for its death.
                     return Ok(None);
+                }
+                if matches!(outcome, ReadOutcome::GivenUp) && !removes() {
+                    return Err(CacheError::NoAnswer);
                 }
                 held.erase();
                 write_generation = held.partition.write_generation(key.hash());

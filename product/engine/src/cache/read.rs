@@ -288,7 +288,7 @@ impl FlashRead {
             }
             Err(ReadError::NoAnswer) => ReadOutcome::GivenUp,
             Err(ReadError::NoMemory { .. }) => match self.patience {
-                Patience::Waits => ReadOutcome::Busy,
+                Patience::Waits | Patience::Endless => ReadOutcome::Busy,
                 Patience::ReadsAhead => ReadOutcome::Crowded,
             },
             Err(error) => {

@@ -162,14 +162,13 @@ async fn contents(
     look: &Look,
     record: &SegmentRecord,
 ) -> Result<(Footer, Vec<(SummaryEntry, Kind)>), ReadError> {
-    let (footer, listed) = look.store.reader().read_tail(record).await?;
+    let reader = look.store.reader();
     let Some(runs) = &look.runs else {
+        let (footer, listed) = reader.read_tail(record).await?;
         let found = listed.into_iter().map(|entry| (entry, Kind::Found));
         return Ok((footer, found.collect()));
     };
-    let len = look.store.table().segment_bytes() as usize;
-    let bytes = look.store.blocks().read_range(record.segment, 0, len);
-    let bytes = bytes.await?;
+    let (bytes, footer, listed) = reader.read_whole(record).await?;
     Ok((footer, runs.entries(record, listed, &bytes)))
 }
 

@@ -111,7 +111,11 @@ pub async fn inspect(
             let skip = |record: &SegmentRecord| unread.contains(record);
             doubtful.extend(verify::all(&look, found, skip, verified, progress).await);
         } else if let Some(runs) = &look.runs {
-            doubtful.extend(&runs.doubtful);
+            let counted = runs
+                .doubtful
+                .iter()
+                .filter(|record| !unread.contains(record));
+            doubtful.extend(counted);
         }
         if !doubtful.is_empty() {
             is_changing |=

@@ -3,7 +3,7 @@
 //! The items of a segment are found as reclaim finds them, by going through its pages. An item counts if a summary lists it, or a
 //! run header of which a copy is left names it. Of the copies of a key the one with the highest version is found, or none.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use futures_util::stream::{self, StreamExt};
 
@@ -11,7 +11,7 @@ use super::flaws::{Flaw, FlawedPlace};
 use super::{Phase, Progress};
 use crate::format::item::ItemRef;
 use crate::format::run_header::{RunHeader, RunPiece, is_header};
-use crate::format::segment::{Position, SummaryEntry};
+use crate::format::segment::{Position, SummaryEntry, UNIT_BYTES};
 use crate::key::HashSeed;
 use crate::store::{ReadError, SegmentRecord, SegmentStore, Walk, offset_of};
 
@@ -54,7 +54,12 @@ impl Runs {
             doubtful: Vec::new(),
         };
         let total = living.len() as u64;
-        let mut of_segments = stream::iter(living)
+        let records = living;
+        let living: HashSet<(u32, u64)> = records
+            .iter()
+            .map(|record| (record.segment.0, record.sequence))
+            .collect();
+        let mut of_segments = stream::iter(records)
             .map(|record| async move { (record, headers(store, record).await) })
             .buffered(SEGMENTS_AT_ONCE);
         let mut done = 0;
@@ -62,8 +67,9 @@ impl Runs {
             done += 1;
             let phase = Phase::Headers;
             progress(Progress { phase, done, total });
-            for piece in headers.iter().flat_map(|header| &header.pieces) {
-                runs.add(piece);
+            let pieces = headers.iter().flat_map(|header| &header.pieces);
+            for piece in pieces.filter(|piece| living.contains(&(piece.segment, piece.sequence))) {
+                runs.add(piece, store.table().segment_bytes());
             }
             if !flawed.is_empty() {
                 runs.doubtful.push(*record);
@@ -72,8 +78,12 @@ impl Runs {
         runs
     }
 
-    /// Adds a stretch, unless the other copy of its header has been added.
-    fn add(&mut self, piece: &RunPiece) {
+    /// Adds a stretch, unless the other copy of its header has been added, or it cannot be one.
+    fn add(&mut self, piece: &RunPiece, segment_bytes: u32) {
+        let is_one = piece.first <= piece.last && piece.last < segment_bytes;
+        if !is_one || piece.items > segment_bytes / UNIT_BYTES {
+            return;
+        }
         let pieces = self
             .pieces
             .entry((piece.segment, piece.sequence))

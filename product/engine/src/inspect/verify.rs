@@ -151,15 +151,20 @@ pub(super) async fn check(look: &Look, found: &LastRun, record: &SegmentRecord) 
 
 /// Reads and checks the summary of a segment, and its run headers, alone.
 pub(super) async fn check_summary(look: &Look, record: &SegmentRecord) -> Checked {
-    match look.store.reader().read_tail(record).await {
-        Ok(_) if look.runs.is_some() => {
+    let reader = look.store.reader();
+    let read = match look.runs {
+        Some(_) => reader.read_whole(record).await.map(drop),
+        None => reader.read_tail(record).await.map(drop),
+    };
+    match read {
+        Ok(()) if look.runs.is_some() => {
             let (_, flawed) = headers(&look.store, record).await;
             Checked {
                 flawed: flawed.into_iter().map(|place| (None, place)).collect(),
                 ..Checked::default()
             }
         }
-        Ok(_) => Checked::default(),
+        Ok(()) => Checked::default(),
         Err(ReadError::Corrupt { offset, source, .. }) => {
             Checked::failed(record, offset, Flaw::Summary(source))
         }

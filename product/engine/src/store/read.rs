@@ -46,6 +46,8 @@ pub enum Patience {
     Waits,
     /// Does not wait: the reader needs other items first, and its memory would be held while other reads wait for it.
     ReadsAhead,
+    /// Waits in line, and for as long as the device takes: no request waits for the read.
+    Endless,
 }
 
 /// Reason for which an item could not be read.
@@ -90,6 +92,7 @@ pub struct Reader {
     large_reads: Arc<Budget>,
     small_reads: Arc<Budget>,
     patience: ReadPatience,
+    index_patience: ReadPatience,
     table: Arc<SegmentTable>,
     blocks: Arc<Blocks>,
     buffers: Arc<Buffers>,
@@ -106,7 +109,8 @@ impl Reader {
         Self {
             large_reads: Arc::new(Budget::new(large_read_bytes)),
             small_reads: Arc::new(Budget::new(small_read_bytes)),
-            patience: ReadPatience::new(patience),
+            patience: ReadPatience::new("flash", patience),
+            index_patience: ReadPatience::new("the index on flash", patience),
             table: Arc::clone(&parts.table),
             blocks: Arc::clone(&parts.blocks),
             buffers: Arc::clone(&parts.buffers),
@@ -118,7 +122,7 @@ impl Reader {
     /// waits for memory delays nobody who waits for the segment.
     ///
     /// # Errors
-    /// [`ReadError::NoMemory`], and [`ReadError::NoAnswer`] while the device hangs.
+    /// [`ReadError::NoMemory`], and [`ReadError::NoAnswer`] if the device hangs meanwhile.
     pub async fn read_memory(
         &self,
         segment: SegmentId,
@@ -137,12 +141,10 @@ impl Reader {
     }
 
     async fn share(&self, bytes: usize, patience: Patience) -> Result<Share, ReadError> {
-        if !self.patience.may_read() {
-            return Err(ReadError::NoAnswer);
-        }
         let mut share = self.empty_share(bytes);
         let has_grown = match patience {
             Patience::ReadsAhead => share.try_grow(bytes as u64),
+            Patience::Endless => share.grow(bytes as u64, READ_PATIENCE).await,
             Patience::Waits => {
                 let grow = pin!(share.grow(bytes as u64, READ_PATIENCE));
                 match select(grow, pin!(self.patience.hang())).await {
@@ -172,10 +174,7 @@ impl Reader {
         look_up: impl Future<Output = T>,
         is_answer: impl Fn(&T) -> bool,
     ) -> Result<T, ReadError> {
-        if !self.patience.may_read() {
-            return Err(ReadError::NoAnswer);
-        }
-        let found = self.patience.wait_for(look_up, is_answer).await;
+        let found = self.index_patience.wait_for(look_up, is_answer).await;
         found.ok_or(ReadError::NoAnswer)
     }
 
@@ -187,13 +186,16 @@ impl Reader {
         offset: u32,
         len: usize,
         share: Share,
+        patience: Patience,
     ) -> Result<(AlignedBuf, Share), ReadError> {
         let read = self.blocks.read_holding(segment, offset, len, share);
-        let mut buf = self
-            .patience
-            .wait_for(read, |_| true)
-            .await
-            .ok_or(ReadError::NoAnswer)??;
+        let mut buf = match patience {
+            Patience::Endless => read.await?,
+            Patience::Waits | Patience::ReadsAhead => {
+                let read = self.patience.wait_for(read, |_| true).await;
+                read.ok_or(ReadError::NoAnswer)??
+            }
+        };
         let share = buf.let_go().unwrap_or_else(|| self.empty_share(len));
         Ok((buf, share))
     }
@@ -233,7 +235,10 @@ impl Reader {
         let (page, len) = self.pages(pin, position, &mut share)?;
         let (buf, share) = match self.buffers.buffered(pin, page, len) {
             Some(buf) => (buf, share),
-            None => self.read_in_time(pin.segment, page, len, share).await?,
+            None => {
+                self.read_in_time(pin.segment, page, len, share, Patience::Waits)
+                    .await?
+            }
         };
         self.verified(pin, position.offset(), buf, share)
     }
@@ -287,7 +292,10 @@ impl Reader {
             let bytes = self.table.read_bytes(segment, position);
             let (buf, share) = match self.buffers.buffered(&pin, page, bytes) {
                 Some(buf) => (buf, share),
-                None => self.read_in_time(segment, page, bytes, share).await?,
+                None => {
+                    self.read_in_time(segment, page, bytes, share, patience)
+                        .await?
+                }
             };
             let start = (offset - page) as usize;
             if ItemRef::decode(&buf[start..], generation, offset).is_ok() {
@@ -326,7 +334,10 @@ impl Reader {
         self.table.count_read(segment);
         let (buf, share) = match self.buffers.buffered(&pin, first, bytes) {
             Some(buf) => (buf, share),
-            None => self.read_in_time(segment, first, bytes, share).await?,
+            None => {
+                self.read_in_time(segment, first, bytes, share, patience)
+                    .await?
+            }
         };
         let mut offset = range.start;
         while offset < range.end {
@@ -487,6 +498,20 @@ impl Reader {
         let (offset, len) = self.tail(record);
         let bytes = self.blocks.read_range(record.segment, offset, len).await?;
         self.decode_tail(record, &bytes)
+    }
+
+    /// Reads a written segment whole. Returns its bytes, its footer and its summary.
+    ///
+    /// # Errors
+    /// As for [`read_summary`](Self::read_summary).
+    pub(crate) async fn read_whole(
+        &self,
+        record: &SegmentRecord,
+    ) -> Result<(AlignedBuf, Footer, Vec<SummaryEntry>), ReadError> {
+        let len = self.table.segment_bytes() as usize;
+        let bytes = self.blocks.read_range(record.segment, 0, len).await?;
+        let (footer, listed) = self.decode_tail(record, &bytes)?;
+        Ok((bytes, footer, listed))
     }
 
     /// Returns the offset and the length, in bytes, of the pages with the footer and the summary.

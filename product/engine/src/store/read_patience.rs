@@ -21,6 +21,7 @@ const LATE: Duration = Duration::from_millis(500);
 /// others are given up at once, until a read is answered, or nobody has read for that time. A read that has been given up keeps
 /// its buffer, and its share of the memory for reads, until the device answers it.
 pub(super) struct ReadPatience {
+    of: &'static str,
     limit: Duration,
     made: Instant,
     /// Milliseconds since this was made at which a read was last answered.
@@ -31,8 +32,10 @@ pub(super) struct ReadPatience {
 }
 
 impl ReadPatience {
-    pub(super) fn new(limit: Duration) -> Self {
+    /// Creates it for reads `of` a part of the cache.
+    pub(super) fn new(of: &'static str, limit: Duration) -> Self {
         Self {
+            of,
             limit,
             made: runtime::now(),
             answered: AtomicU64::new(0),
@@ -56,7 +59,7 @@ impl ReadPatience {
     }
 
     /// Returns whether a request may read: if the device hangs, one in each second.
-    pub(super) fn may_read(&self) -> bool {
+    fn may_read(&self) -> bool {
         if !self.is_hung() {
             return true;
         }
@@ -82,19 +85,23 @@ impl ReadPatience {
     pub(super) async fn hang(&self) {
         loop {
             let hangs = self.hangs.listener();
-            if self.is_hung() {
+            let last = self.hung.load(Ordering::Relaxed);
+            if self.is_hung() && !self.is_over(last, self.now_ms()) {
                 return;
             }
             hangs.await;
         }
     }
 
-    /// Waits for a read; `None` if it is given up. Its end shows that the device answers if `is_answer` says so of the outcome.
+    /// Waits for a read; `None` if it is given up, or not made. Its end shows that the device answers if `is_answer` says so of the outcome.
     pub(super) async fn wait_for<T>(
         &self,
         read: impl Future<Output = T>,
         is_answer: impl Fn(&T) -> bool,
     ) -> Option<T> {
+        if !self.may_read() {
+            return None;
+        }
         let mut read = pin!(read);
         for is_last in [false, true] {
             let begun = runtime::now();
@@ -115,24 +122,25 @@ impl ReadPatience {
 
     fn note_answer(&self) {
         let was_hung = self.is_hung();
-        self.answered.store(self.now_ms(), Ordering::Relaxed);
+        self.answered.fetch_max(self.now_ms(), Ordering::Relaxed);
         if was_hung {
-            tracing::info!("the flash answers reads again");
+            tracing::info!("{} answers reads again", self.of);
         }
     }
 
     fn note_given_up(&self) {
         let now = self.now_ms();
         if self.answered.load(Ordering::Relaxed) + self.limit_ms() > now {
-            tracing::debug!("a read of flash took longer than write_patience and is given up");
+            tracing::debug!("a read took longer than write_patience and is given up");
             return;
         }
         let was_hung = self.is_hung();
         let last = self.hung.fetch_max(now, Ordering::Relaxed);
         if !was_hung || self.is_over(last, now) {
             tracing::warn!(
-                "no read of flash has been answered for {} seconds (write_patience): the drive hangs, or its file system is \
+                "no read of {} has been answered for {} seconds (write_patience): the drive hangs, or its file system is \
                  frozen; until one is answered, items on flash are misses, and changes of them are refused",
+                self.of,
                 self.limit.as_secs()
             );
             self.hangs.notify_all();

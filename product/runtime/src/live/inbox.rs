@@ -103,10 +103,10 @@ impl Inbox {
         self.turns.store(turns + 1, Ordering::Relaxed);
     }
 
-    /// Returns the number of the turn that the worker is in; `None` if it waits or has stopped.
+    /// Returns the number of the turn that the worker is in; `None` if it waits or has ended.
     pub(super) fn turn(&self) -> Option<u64> {
         let turns = self.turns.load(Ordering::Relaxed);
-        (turns % 2 == 1 && !self.is_stopped()).then_some(turns)
+        (turns % 2 == 1).then_some(turns)
     }
 
     pub(super) fn stop(&self) {

@@ -122,7 +122,7 @@ pub(super) async fn find_latest(index: &Hashed, hash: KeyHash) -> Result<Option<
         let Some(spot) = index.spot(hash, &candidate) else {
             continue;
         };
-        let found = find_at(index, &spot, Patience::Waits);
+        let found = find_at(index, &spot, Patience::Endless);
         let Ok(found) = found.await else {
             // The unreadable copy may be the latest one: no other copy may be named then.
             index.restoring.lock().lose(hash);

@@ -108,7 +108,7 @@ impl Verifier {
         let Some(spot) = self.0.spot(hash, candidate) else {
             return true;
         };
-        let found = search::find_at(&self.0, &spot, Patience::Waits);
+        let found = search::find_at(&self.0, &spot, Patience::Endless);
         // The pin keeps the segment's generation until the entry has been removed.
         let Ok(found) = found.await else {
             return false;

@@ -68,7 +68,7 @@ impl RunSet {
     /// Adds a run as the newest or as the oldest.
     pub(super) fn add(&mut self, run: Run, solution: &Solution, is_oldest: bool) {
         if self.ribbon.runs() == self.ribbon.columns() {
-            self.resize();
+            self.resize(self.fitting_columns());
         }
         self.run_bytes += run.memory_bytes();
         if is_oldest {
@@ -95,16 +95,20 @@ impl RunSet {
         self.ribbon.retire();
         let oldest = self.runs.pop_front()?;
         self.run_bytes -= oldest.memory_bytes();
-        if self.runs() * USED_PARTS < self.columns() * 3 && self.columns() > FIRST_COLUMNS {
-            self.resize();
+        let fitting = self.fitting_columns();
+        if self.runs() * USED_PARTS < self.columns() * 3 && fitting < self.columns() {
+            self.resize(fitting);
         }
         Some(oldest.items)
     }
 
-    /// Makes columns for the runs and a few more.
-    fn resize(&mut self) {
+    /// Returns the number of columns for the runs and a few more.
+    fn fitting_columns(&self) -> u32 {
         let runs = self.runs();
-        let columns = (runs + (runs / GROWTH).max(FIRST_COLUMNS)).min(MAX_COLUMNS);
+        (runs + (runs / GROWTH).max(FIRST_COLUMNS)).min(MAX_COLUMNS)
+    }
+
+    fn resize(&mut self, columns: u32) {
         self.ribbon = self.ribbon.resized(columns).expect("columns are in range");
     }
 
