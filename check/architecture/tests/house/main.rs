@@ -47,7 +47,7 @@ const PACKED_PARAMETERS: usize = 2;
 /// Lines of code that a build of the product compiles. The aim is 32,000.
 const LINES_OF_THE_PRODUCT: usize = 40_083;
 /// Lines of Rust in all. A new system raises the bound by its own lines. The aim is 145,000.
-const LINES_IN_ALL: usize = 182_751;
+const LINES_IN_ALL: usize = 182_774;
 /// The word `what` in 10,000 words of comments.
 const WHAT_IN_COMMENTS: usize = 5;
 /// The word `what` in 10,000 words of the documents.

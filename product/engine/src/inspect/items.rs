@@ -157,7 +157,7 @@ fn bytes_of(entry: &SummaryEntry, next: Option<&SummaryEntry>, footer: &Footer) 
     end.saturating_sub(offset(entry))
 }
 
-/// Returns the footer of a segment and entries for what lies in it, in this order.
+/// Returns the footer of a segment and entries for its items and run headers, in the order in which they lie.
 async fn contents(
     look: &Look,
     record: &SegmentRecord,

@@ -1,4 +1,4 @@
-//! What the segments of the placement `runs` hold: most items are in no summary, but in a stretch that a run header names.
+//! The items of the placement `runs`: most are in no summary, but in a stretch that a run header names.
 //!
 //! The items of a segment are found as reclaim finds them, by going through its pages. An item counts if a summary lists it, or a
 //! run header of which a copy is left names it. Of the copies of a key the one with the highest version is found, or none.
@@ -18,7 +18,7 @@ use crate::store::{ReadError, SegmentRecord, SegmentStore, Walk, offset_of};
 /// Segments whose headers are read at once.
 const SEGMENTS_AT_ONCE: usize = 16;
 
-/// What an entry stands for.
+/// Kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// An item that a start finds, if it is alive.
@@ -100,7 +100,7 @@ impl Runs {
         pieces.map_or(&[], Vec::as_slice)
     }
 
-    /// Returns entries for all that lies in a segment, in the order in which it lies. `bytes` are those of the segment.
+    /// Returns entries for the items and run headers of a segment, in the order in which they lie. `bytes` are those of the segment.
     pub(super) fn entries(
         &self,
         record: &SegmentRecord,

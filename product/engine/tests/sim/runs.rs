@@ -111,26 +111,6 @@ fn a_run_has_all_that_its_group_has_collected() {
     });
 }
 
-/// Columns of runs that are gone take no memory for long, also where runs have become shorter since.
-#[test]
-fn columns_without_a_run_are_few() {
-    let (_, media) = media();
-    simulate(1, async {
-        let engine = start(&media, &config()).await;
-        for number in 0..400_000 {
-            // Longer and longer items make runs of fewer and fewer.
-            let bytes = [7; 600];
-            let len = 100 + number as usize / 1000;
-            set(&engine, &numbered(number), &bytes[..len])
-                .await
-                .unwrap();
-        }
-        let stats = engine.index_stats();
-        let (runs, columns) = (stats.get("index_runs"), stats.get("index_run_columns"));
-        assert!(columns * 2 <= runs * 3, "{columns} columns of {runs} runs");
-    });
-}
-
 /// Returns the places of the run headers on a disk, each with the hash of its name: those of a segment in their order.
 fn headers(image: &Image) -> Vec<(u64, u64)> {
     let number = |at: u64, bytes: usize| {

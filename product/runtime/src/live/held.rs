@@ -41,7 +41,7 @@ pub(super) fn watch(inboxes: Vec<Arc<Inbox>>, ended: Receiver<()>) -> io::Result
     thread.spawn(look).map(drop)
 }
 
-/// What is to be told.
+/// A change that is told.
 #[derive(Debug, PartialEq, Eq)]
 enum Seen {
     /// This number of workers is held.
@@ -50,7 +50,7 @@ enum Seen {
     Free,
 }
 
-/// What has been seen of the workers.
+/// The workers, as of the last look.
 struct Watch {
     /// The last turn of each worker, and how long it has been in it. A worker that waits is in none.
     workers: Vec<(Option<u64>, Duration)>,

@@ -2,6 +2,7 @@ use std::collections::HashSet;
 
 use super::*;
 use crate::format::segment::Position;
+use crate::placement::runs::run::{HashBits, header_of};
 use crate::sync::Mutex;
 
 const HASH: KeyHash = KeyHash(0x1234_5678_9abc_def0);
@@ -88,4 +89,46 @@ fn an_item_whose_segment_could_not_be_written_may_be_placed_again() {
         2,
         "a start finds what is placed again"
     );
+}
+
+/// Publishes a run of so many items in a segment of its own.
+fn publish(group: &mut Group, items: u64, generation: u64) {
+    let hash =
+        |number: u64| KeyHash((generation << 32 | number).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let mut hashes: Vec<KeyHash> = (0..items).map(hash).collect();
+    hashes.sort_unstable_by_key(|hash| hash.order());
+    let mut run = vec![copy(generation, generation, 0); hashes.len()];
+    for (number, item) in run.iter_mut().enumerate() {
+        (item.hash, item.place.position) =
+            (hashes[number], Position::new(number as u32 * 128, 100));
+    }
+    let bits = HashBits {
+        partition: 0,
+        group: 0,
+    };
+    let header = header_of(&run, 0, bits, group.shape_for(&run));
+    group.publish(&header, &run, generation, &Superseded::default());
+}
+
+#[test]
+fn columns_go_with_their_runs() {
+    let mut group = group();
+    for generation in 1..=80 {
+        publish(&mut group, 50, generation);
+    }
+    assert!((80..=90).contains(&group.columns()), "{}", group.columns());
+    for generation in 1..=70 {
+        group.forget(generation, generation);
+        let (runs, columns) = (group.runs(), group.columns());
+        assert!(columns <= (runs * 4).div_ceil(3) + 2, "{columns} of {runs}");
+    }
+}
+
+#[test]
+fn a_run_that_would_leave_a_third_of_its_slots_empty_gets_a_set_of_its_own() {
+    let mut group = group();
+    for (generation, items, sets) in [(1, 300, 1), (2, 250, 1), (3, 200, 2), (4, 180, 2)] {
+        publish(&mut group, items, generation);
+        assert_eq!(group.sets.len(), sets, "{items} items");
+    }
 }
