@@ -46,7 +46,7 @@ use rand::{Rng, SeedableRng};
 
 pub use instant::Instant;
 pub use task::{JoinHandle, spawn, spawn_detached, yield_now};
-pub use time::{Elapsed, now, sleep, timeout, unix_seconds};
+pub use time::{Elapsed, now, sleep, timeout, unix_seconds, until};
 
 /// Returns a random identifier. A simulation draws identifiers from a generator of their own.
 pub fn random_id() -> u64 {

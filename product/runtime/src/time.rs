@@ -51,3 +51,13 @@ pub async fn timeout<F: Future>(limit: Duration, work: F) -> Result<F::Output, E
         Either::Right(_) => Err(Elapsed),
     }
 }
+
+/// Runs `work` until `deadline`, or up to a fiftieth of a second longer, then drops it. Costs less than [`timeout`] where the work
+/// nearly always ends before.
+pub async fn until<F: Future>(deadline: Instant, work: F) -> Result<F::Output, Elapsed> {
+    #[cfg(any(test, feature = "sim"))]
+    if let Some(now) = sim::with_current(|core| core.now()) {
+        return timeout(deadline.since(now), work).await;
+    }
+    live::until(deadline, work).await.ok_or(Elapsed)
+}

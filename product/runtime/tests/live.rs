@@ -72,6 +72,28 @@ fn the_io_path_is_named() {
 }
 
 #[test]
+fn a_wait_ends_with_its_work_or_after_its_deadline() {
+    const LIMIT: Duration = Duration::from_millis(30);
+    for io in PATHS {
+        let workers = workers(1, io);
+        on(&workers, 0, || async {
+            let far = runtime::now() + Duration::from_secs(20);
+            let done = runtime::until(far, runtime::sleep(LIMIT)).await;
+            assert_eq!(done, Ok(()));
+            for _ in 0..3 {
+                let begun = runtime::now();
+                let over = runtime::until(begun + LIMIT, std::future::pending::<()>()).await;
+                assert_eq!(over, Err(runtime::Elapsed));
+                assert!(runtime::now().since(begun) >= LIMIT);
+                // Without waits nobody looks at deadlines; the next wait begins that again.
+                runtime::sleep(3 * LIMIT).await;
+            }
+        });
+        workers.shutdown();
+    }
+}
+
+#[test]
 fn a_panicking_task_takes_nothing_else_with_it() {
     for io in PATHS {
         let workers = workers(1, io);

@@ -194,9 +194,12 @@ impl FlashTier {
     }
 
     /// Returns whether no copy of an earlier run may be found yet: if versions alone decide which copy of a key counts, all
-    /// copies have to be recovered first.
+    /// copies have to be recovered first, unless recovery finds the newest ones first.
     fn is_hidden(&self) -> bool {
-        !self.upkeep.dead_copies.are_located() && self.upkeep.recovery.is_running()
+        let dead_copies = self.upkeep.dead_copies;
+        !dead_copies.are_located()
+            && !dead_copies.are_told_at_reads()
+            && self.upkeep.recovery.is_running()
     }
 
     /// Returns whether this run has written the key, so that all copies that recovery finds are older and stay out of the

@@ -12,7 +12,8 @@
 //!
 //! If dead copies are told at reads, segments name runs by headers, and no item of a run is read. A header lost twice takes all
 //! older segments with it if a checkpoint counts on its segment. Otherwise the keys of the run's items are still recorded as
-//! dead, and the run is left out.
+//! dead, and the run is left out. Headers and items come to the index in the order in which they were written, the newest first, so
+//! that copies are found before recovery has ended.
 //!
 //! Recovery waits for journal space as requests do, except in a segment that reclaim waits for: a checkpoint makes that
 //! space, and may need the segment. If the keys written during recovery take too much memory, the segments not read yet
@@ -194,15 +195,15 @@ struct Headers {
 }
 
 impl Headers {
-    /// Gives the index the runs of these entries of a segment, the newest first. Returns the number of their items; `None` if a
-    /// run is lost on which a checkpoint counts: older copies of its keys may count as alive.
+    /// Reads the headers that these entries of a segment name, the newest first. Returns those of runs that were not found yet,
+    /// each with its offset; `None` if a run is lost on which a checkpoint counts: older copies of its keys may count as alive.
     async fn read(
         &mut self,
         tier: &FlashTier,
         record: &SegmentRecord,
         entries: &[SummaryEntry],
         counts_on: bool,
-    ) -> Option<u64> {
+    ) -> Option<Vec<(u32, RunHeader)>> {
         let mut headers: Vec<(u64, u32, Option<RunHeader>)> = Vec::new();
         for some in entries.chunks(HEADERS_AT_ONCE) {
             let read = some.iter().map(|entry| read_header(tier, record, entry));
@@ -228,16 +229,11 @@ impl Headers {
             (offset == 0).then_some(Some(hash))
         });
         self.lost = lost?;
-        let mut items = 0;
-        for (hash, _, header) in headers {
-            if let Some(header) = header
-                && self.found.insert(hash)
-            {
-                items += count_run(tier, &header);
-                tier.placement.note(Event::RunFound(&header));
-            }
-        }
-        Some(items)
+        let new = headers.into_iter().filter_map(|(hash, offset, header)| {
+            let header = header?;
+            self.found.insert(hash).then_some((offset, header))
+        });
+        Some(new.collect())
     }
 }
 
@@ -307,14 +303,14 @@ async fn read_segment(
     };
     let covered = (recovery.covered(record) as usize).min(entries.len());
     let mut entries = entries[covered..].to_vec();
-    let mut in_runs = 0;
+    let mut runs = Vec::new();
     if tier.upkeep.dead_copies.are_told_at_reads() {
-        // The newest first: an older copy does not take the place of a newer one.
+        // The newest first: what is found is never older than what the index does not know yet.
         entries.reverse();
         let of_runs: Vec<SummaryEntry> = entries.extract_if(.., |entry| is_header(entry)).collect();
         let counts_on = dead.supersedes(record);
         match headers.read(tier, record, &of_runs, counts_on).await {
-            Some(items) => in_runs = items,
+            Some(found) => runs = found,
             None => {
                 lose(tier, record);
                 return Reading::Ended;
@@ -322,9 +318,7 @@ async fn read_segment(
         }
     }
     let entries = &entries[..];
-    let listed = entries.len() as u64;
     let mut offers = Vec::new();
-    let mut left = LeftOut::default();
     let items = dead.of_segment(record);
     for batch in entries.chunks(RECORDS_AT_ONCE) {
         if !has_space_for(tier, record).await {
@@ -334,67 +328,118 @@ async fn read_segment(
     }
     let lost_marks = items.into_lost_marks();
     recovery.counters.items_unnamed.add(lost_marks.len() as u64);
-    let mut alive = 0;
-    for (partition, group) in by_partition(tier, offers) {
-        let mut contested = Vec::new();
-        // It takes time to find out whether a copy below Tier 1 is later: nobody may put another copy in its place
-        // meanwhile.
-        let _turn = match tier.upkeep.dead_copies.are_located() {
-            true => None,
-            false => Some(recovery.restoring[partition].acquire().await),
-        };
-        for batch in group.chunks(RECORDS_AT_ONCE) {
-            if !has_space_for(tier, record).await {
-                return Reading::LeftOff;
-            }
-            let claim = Claim {
-                partition,
-                offers: batch,
-                beaten: None,
-                lost_marks: &lost_marks,
-            };
-            restore(tier, &claim, |offer, answer| match answer {
-                Answer::Taken => {
-                    alive += u64::from(!offer.is_expired);
-                    left.note_taken(offer);
-                }
-                Answer::Refused => {}
-                Answer::Contested(rival) => contested.push((*offer, rival)),
-            });
+    let mut restoring = Restoring {
+        tier,
+        record,
+        lost_marks: &lost_marks,
+        left: LeftOut::default(),
+        alive: 0,
+    };
+    let mut in_runs = 0;
+    for (offset, header) in runs {
+        let is_later = |offer: &&Offer| offer.item.place.position.offset() > offset;
+        let later = offers.iter().take_while(is_later).count();
+        if !restoring.restore(offers.drain(..later)).await {
+            return Reading::LeftOff;
         }
-        let at_once = match tier.upkeep.dead_copies.are_located() {
-            true => 1,
-            false => CONTESTS_AT_ONCE,
-        };
-        while !contested.is_empty() {
-            if !has_space_for(tier, record).await {
-                return Reading::LeftOff;
-            }
-            // Items of one key go one after the other, since the second contends with the first.
-            let mut keys = HashSet::new();
-            let mut is_next = |hash| keys.len() < at_once && keys.insert(hash);
-            let (batch, later): (Vec<_>, Vec<_>) = contested
-                .into_iter()
-                .partition(|(offer, _): &(Offer, _)| is_next(offer.item.hash));
-            contested = later;
-            let decided = batch
-                .iter()
-                .map(|(offer, rival)| contest(tier, partition, offer, *rival));
-            let decided = join_all(decided).await;
-            for ((offer, _), _) in batch.iter().zip(decided).filter(|(_, is_taken)| *is_taken) {
-                alive += u64::from(!offer.is_expired);
-                left.note_taken(offer);
-            }
-        }
-        runtime::yield_now().await;
+        in_runs += count_run(tier, &header);
+        tier.placement.note(Event::RunFound(&header));
     }
+    if !restoring.restore(offers.drain(..)).await {
+        return Reading::LeftOff;
+    }
+    let Restoring {
+        mut left, alive, ..
+    } = restoring;
     if !tier.upkeep.dead_copies.are_located() {
         let dead = left.dead(record, entries);
         end_segment(tier, record, &dead, &left.expired);
     }
     recovery.counters.items.add(alive + in_runs);
-    recovery.counters.items_dead.add(listed - alive);
+    recovery
+        .counters
+        .items_dead
+        .add(entries.len() as u64 - alive);
     Reading::Ended
+}
+
+/// The items of a segment on their way into the index.
+struct Restoring<'a> {
+    tier: &'a FlashTier,
+    record: &'a SegmentRecord,
+    /// Marks of the entries for the segment whose loss is recorded.
+    lost_marks: &'a [u32],
+    left: LeftOut,
+    /// Living items that were taken.
+    alive: u64,
+}
+
+impl Restoring<'_> {
+    /// Offers items to the index. Returns false if reclaim waits for the segment.
+    async fn restore(&mut self, offers: impl Iterator<Item = Offer>) -> bool {
+        let (tier, record) = (self.tier, self.record);
+        let (recovery, dead_copies) = (&tier.upkeep.recovery, tier.upkeep.dead_copies);
+        let partition_of = |offer: &Offer| offer.item.hash.partition(tier.partition_bits);
+        let mut offers: Vec<Offer> = offers.collect();
+        // Those of a partition stay in their order.
+        offers.sort_by_key(partition_of);
+        for group in offers.chunk_by(|one, next| partition_of(one) == partition_of(next)) {
+            let partition = partition_of(&group[0]);
+            let mut contested = Vec::new();
+            // It takes time to find out whether a copy below Tier 1 is later: nobody may put another copy in its place
+            // meanwhile.
+            let _turn = match dead_copies.are_located() {
+                true => None,
+                false => Some(recovery.restoring[partition].acquire().await),
+            };
+            for batch in group.chunks(RECORDS_AT_ONCE) {
+                if !has_space_for(tier, record).await {
+                    return false;
+                }
+                let claim = Claim {
+                    partition,
+                    offers: batch,
+                    beaten: None,
+                    lost_marks: self.lost_marks,
+                };
+                restore(tier, &claim, |offer, answer| match answer {
+                    Answer::Taken => self.note_taken(offer),
+                    Answer::Refused => {}
+                    Answer::Contested(rival) => contested.push((*offer, rival)),
+                });
+            }
+            let at_once = match dead_copies.are_located() {
+                true => 1,
+                false => CONTESTS_AT_ONCE,
+            };
+            while !contested.is_empty() {
+                if !has_space_for(tier, record).await {
+                    return false;
+                }
+                // Items of one key go one after the other, since the second contends with the first.
+                let mut keys = HashSet::new();
+                let mut is_next = |hash| keys.len() < at_once && keys.insert(hash);
+                let (batch, later): (Vec<_>, Vec<_>) = contested
+                    .into_iter()
+                    .partition(|(offer, _): &(Offer, _)| is_next(offer.item.hash));
+                contested = later;
+                let decided = batch
+                    .iter()
+                    .map(|(offer, rival)| contest(tier, partition, offer, *rival));
+                let decided = join_all(decided).await;
+                for ((offer, _), _) in batch.iter().zip(decided).filter(|(_, is_taken)| *is_taken) {
+                    self.note_taken(offer);
+                }
+            }
+            runtime::yield_now().await;
+        }
+        true
+    }
+
+    fn note_taken(&mut self, offer: &Offer) {
+        self.alive += u64::from(!offer.is_expired);
+        self.left.note_taken(offer);
+    }
 }
 
 /// Tells the index that a segment has been restored, or left.
@@ -444,17 +489,6 @@ fn classify(
         is_offered.then_some(Offer { item, is_expired })
     };
     entries.iter().filter_map(offer).collect()
-}
-
-/// Groups the offers by partition.
-fn by_partition(tier: &FlashTier, offers: Vec<Offer>) -> Vec<(usize, Vec<Offer>)> {
-    let mut groups: Vec<Vec<Offer>> = Vec::new();
-    groups.resize_with(1 << tier.partition_bits, Vec::new);
-    for offer in offers {
-        groups[offer.item.hash.partition(tier.partition_bits)].push(offer);
-    }
-    let groups = groups.into_iter().enumerate();
-    groups.filter(|(_, group)| !group.is_empty()).collect()
 }
 
 /// Outcome of an [`Offer`].

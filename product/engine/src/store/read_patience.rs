@@ -10,7 +10,7 @@ use runtime::sync::Notify;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Time between two reads that are tried while the device hangs.
-const TRIED_AGAIN_MS: u64 = 1000;
+const TRIED_AGAIN: Duration = Duration::from_secs(1);
 
 /// Time by which a timer may be late before the whole process is taken to have stood still.
 const LATE: Duration = Duration::from_millis(500);
@@ -23,10 +23,10 @@ const LATE: Duration = Duration::from_millis(500);
 pub(super) struct ReadPatience {
     of: &'static str,
     limit: Duration,
-    made: Instant,
-    /// Milliseconds since this was made at which a read was last answered.
+    /// Nanoseconds of the clock just after the last read that has been answered was begun; if the device hung, just after it was
+    /// answered. 0 if none has been.
     answered: AtomicU64,
-    /// Milliseconds at which the device hung and a read was last given up or tried.
+    /// Nanoseconds at which the device hung and a read was last given up or tried.
     hung: AtomicU64,
     hangs: Notify,
 }
@@ -37,20 +37,10 @@ impl ReadPatience {
         Self {
             of,
             limit,
-            made: runtime::now(),
             answered: AtomicU64::new(0),
             hung: AtomicU64::new(0),
             hangs: Notify::new(),
         }
-    }
-
-    fn limit_ms(&self) -> u64 {
-        u64::try_from(self.limit.as_millis()).unwrap_or(u64::MAX)
-    }
-
-    fn now_ms(&self) -> u64 {
-        let passed = runtime::now().since(self.made).as_millis();
-        u64::try_from(passed).unwrap_or(u64::MAX)
     }
 
     /// Returns whether the device hung when a read was last given up or tried.
@@ -63,7 +53,7 @@ impl ReadPatience {
         if !self.is_hung() {
             return true;
         }
-        let (now, last) = (self.now_ms(), self.hung.load(Ordering::Relaxed));
+        let (now, last) = (runtime::now(), self.hung.load(Ordering::Relaxed));
         if self.is_over(last, now) {
             return true;
         }
@@ -73,12 +63,12 @@ impl ReadPatience {
                 .compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed);
             taken.is_ok()
         };
-        now >= last + TRIED_AGAIN_MS && take(now)
+        now >= Instant::from_nanos(last) + TRIED_AGAIN && take(now.as_nanos())
     }
 
     /// Returns whether nobody has tried a read for so long that the device may well answer again.
-    fn is_over(&self, last_tried: u64, now: u64) -> bool {
-        now > last_tried + self.limit_ms().max(2 * TRIED_AGAIN_MS)
+    fn is_over(&self, last_tried: u64, now: Instant) -> bool {
+        now > Instant::from_nanos(last_tried) + self.limit.max(2 * TRIED_AGAIN)
     }
 
     /// Waits until the device hangs.
@@ -86,14 +76,15 @@ impl ReadPatience {
         loop {
             let hangs = self.hangs.listener();
             let last = self.hung.load(Ordering::Relaxed);
-            if self.is_hung() && !self.is_over(last, self.now_ms()) {
+            if self.is_hung() && !self.is_over(last, runtime::now()) {
                 return;
             }
             hangs.await;
         }
     }
 
-    /// Waits for a read; `None` if it is given up, or not made. Its end shows that the device answers if `is_answer` says so of the outcome.
+    /// Waits for a read; `None` if it is given up, or not made. Its end shows that the device answers if `is_answer` says so of the
+    /// outcome.
     pub(super) async fn wait_for<T>(
         &self,
         read: impl Future<Output = T>,
@@ -103,39 +94,46 @@ impl ReadPatience {
             return None;
         }
         let mut read = pin!(read);
+        let first_begun = runtime::now();
+        let mut begun = first_begun;
         for is_last in [false, true] {
-            let begun = runtime::now();
-            if let Ok(done) = runtime::timeout(self.limit, read.as_mut()).await {
+            if let Ok(done) = runtime::until(begun + self.limit, read.as_mut()).await {
                 if is_answer(&done) {
-                    self.note_answer();
+                    self.note_answer(first_begun);
                 }
                 return Some(done);
             }
             // After a stop of the process the answer may be there and not have been looked at.
-            if is_last || runtime::now().since(begun) < self.limit + LATE {
+            let now = runtime::now();
+            if is_last || now.since(begun) < self.limit + LATE {
                 break;
             }
+            begun = now;
         }
-        self.note_given_up();
+        self.note_given_up(first_begun);
         None
     }
 
-    fn note_answer(&self) {
+    fn note_answer(&self, begun: Instant) {
         let was_hung = self.is_hung();
-        self.answered.fetch_max(self.now_ms(), Ordering::Relaxed);
+        let at = if was_hung { runtime::now() } else { begun };
+        let after = at.as_nanos() + 1;
+        if self.answered.load(Ordering::Relaxed) < after {
+            self.answered.fetch_max(after, Ordering::Relaxed);
+        }
         if was_hung {
             tracing::info!("{} answers reads again", self.of);
         }
     }
 
-    fn note_given_up(&self) {
-        let now = self.now_ms();
-        if self.answered.load(Ordering::Relaxed) + self.limit_ms() > now {
+    fn note_given_up(&self, begun: Instant) {
+        if self.answered.load(Ordering::Relaxed) > begun.as_nanos() {
             tracing::debug!("a read took longer than write_patience and is given up");
             return;
         }
+        let now = runtime::now();
         let was_hung = self.is_hung();
-        let last = self.hung.fetch_max(now, Ordering::Relaxed);
+        let last = self.hung.fetch_max(now.as_nanos(), Ordering::Relaxed);
         if !was_hung || self.is_over(last, now) {
             tracing::warn!(
                 "no read of {} has been answered for {} seconds (write_patience): the drive hangs, or its file system is \

@@ -12,12 +12,14 @@ use flowstone_engine::format::segment::{FOOTER_BYTES, Position, SUMMARY_ENTRY_BY
 use flowstone_engine::inspect::{self, Flaw, InspectOptions, Inspection};
 use flowstone_engine::preset::RUNS;
 use flowstone_engine::{Engine, EngineConfig, Put, Stop};
+use futures_util::future::join_all;
 use rand::Rng;
 use runtime::sim::Sim;
 
 use crate::inspect::{inspect_left, inspect_media, sound};
 use crate::support::{
-    Left, Media, for_each_seed, get, numbered, random, remove, set, simulate, start, value,
+    Left, Media, for_each_seed, get, numbered, random, remove, run_background, set, simulate,
+    start, value,
 };
 
 const FLASH_BYTES: u64 = 64 << 20;
@@ -91,6 +93,63 @@ fn items_are_found_in_runs_and_after_a_restart() {
                 let living = latest.values().flatten().count();
                 let found = hits(&engine, &latest).await;
                 assert!(found == living, "{found} of {living}");
+            });
+        },
+    );
+}
+
+/// Recovery goes from the newest segment to the oldest: what is found before it has ended is the latest version. Large items and
+/// small ones of the same keys take turns, so that entries of their own lie between runs.
+#[test]
+fn the_latest_versions_are_found_before_recovery_has_ended() {
+    for_each_seed(
+        "runs::the_latest_versions_are_found_before_recovery_has_ended",
+        3,
+        |seed| {
+            let mut random = random(seed);
+            let (disk, media) = media();
+            let mut latest = HashMap::new();
+            simulate(seed, async {
+                let engine = start(&media, &config()).await;
+                for _ in 0..60_000u64 {
+                    let number = random.random_range(0..10_000);
+                    let len = match random.random_range(0..50) {
+                        0 => random.random_range(3000..9000),
+                        _ => random.random_range(20..600),
+                    };
+                    let bytes = value(random.random(), len);
+                    set(&engine, &numbered(number), &bytes).await.unwrap();
+                    latest.insert(number, Some(bytes));
+                }
+                assert!(matches!(engine.stop().await, Stop::Complete { .. }));
+            });
+            let words = media.journal.crash();
+            let slow = Latency {
+                read: Duration::from_millis(1),
+                ..Latency::default()
+            };
+            let disk = MemoryDisk::from_image(disk.snapshot(), slow);
+            let media = Media::with_words(Arc::new(disk), words);
+            simulate(seed, async {
+                let engine = media.open(&config()).await.unwrap();
+                run_background(&engine);
+                let mut early = 0;
+                while engine.recovery().is_running {
+                    let mut asked = HashMap::new();
+                    for _ in 0..50 {
+                        let number = random.random_range(0..10_000);
+                        asked.insert(number, latest.get(&number).cloned().flatten());
+                    }
+                    let parts = asked.into_iter().map(|(number, bytes)| {
+                        let one = HashMap::from([(number, bytes)]);
+                        let engine = &engine;
+                        async move { hits(engine, &one).await }
+                    });
+                    early += join_all(parts).await.into_iter().sum::<usize>();
+                    runtime::sleep(Duration::from_millis(1)).await;
+                }
+                assert!(early > 50, "{early} found before the end");
+                assert_eq!(hits(&engine, &latest).await, latest.len());
             });
         },
     );

@@ -6,6 +6,9 @@ use super::columns::{Columns, MAX_COLUMNS, WORDS};
 use super::shape::{MOST_ROW_WORDS, RibbonKey, RibbonShape, ShapeError};
 use super::solver::Solution;
 
+/// Bytes behind the last row, at least: rows are read by words.
+const SPARE_BYTES: usize = size_of::<u128>();
+
 /// The filters of up to as many runs of a partition as there are columns. A look-up asks all of them at once, by up to 32
 /// neighbouring rows.
 ///
@@ -120,21 +123,6 @@ impl SlicedRibbon {
         }
     }
 
-    /// Returns the filter in a column.
-    fn read(&self, column: u32) -> Solution {
-        let row_bytes = self.shape.row_bytes(self.columns);
-        let rows = self.rows.chunks_exact(row_bytes);
-        let value = |row: &[u8]| {
-            (0..self.shape.fingerprint_bits())
-                .map(|bit| (bit, bit * self.columns + column))
-                .map(|(bit, at)| u16::from(row[at as usize / 8] >> (at % 8) & 1) << bit)
-                .fold(0, |value, bit| value | bit)
-        };
-        Solution {
-            values: rows.take(self.shape.slots() as usize).map(value).collect(),
-        }
-    }
-
     /// Drops the oldest run. Returns the column that it had.
     pub fn retire(&mut self) -> Option<u32> {
         let oldest = self.oldest_first().next()?;
@@ -162,9 +150,30 @@ impl SlicedRibbon {
     /// A number of columns out of range, or below the number of runs.
     pub fn resized(&self, columns: u32) -> Result<Self, ShapeError> {
         let mut other = Self::new(self.shape, columns.max(self.runs))?;
-        for column in self.oldest_first() {
-            other.publish(&self.read(column));
+        let oldest = (self.newest + 1 + self.columns - self.runs) % self.columns;
+        let before_end = self.runs.min(self.columns - oldest);
+        // First column here, first column there, number of columns.
+        let parts = [
+            (oldest, 0, before_end),
+            (0, before_end, self.runs - before_end),
+        ];
+        let (row_bytes, other_bytes) = (
+            self.shape.row_bytes(self.columns),
+            self.shape.row_bytes(other.columns),
+        );
+        for slot in 0..self.shape.slots() as usize {
+            let row = &self.rows[slot * row_bytes..];
+            let other_row = &mut other.rows[slot * other_bytes..];
+            for bit in 0..self.shape.fingerprint_bits() {
+                for (from, to, count) in parts {
+                    let (from, to) = (bit * self.columns + from, bit * other.columns + to);
+                    copy_bits(row, from, other_row, to, count);
+                }
+            }
         }
+        other.valid = std::array::from_fn(|word| first_bits(self.runs, word as u32 * 64));
+        other.newest = (self.runs + other.columns - 1) % other.columns;
+        other.runs = self.runs;
         Ok(other)
     }
 
@@ -215,5 +224,29 @@ impl SlicedRibbon {
             }
         }
         found
+    }
+}
+
+/// Returns the bits of a word that belong to the first `count` ones, where the word begins with number `start`.
+fn first_bits(count: u32, start: u32) -> u64 {
+    match count.saturating_sub(start) {
+        0 => 0,
+        ones => u64::MAX >> (64 - ones.min(64)),
+    }
+}
+
+/// Copies `count` bits, from bit `from` on, to where there are zeros. Both slices have [`SPARE_BYTES`] behind the last bit.
+#[inline]
+fn copy_bits(bits: &[u8], from: u32, out: &mut [u8], to: u32, count: u32) {
+    for start in (0..count).step_by(64) {
+        let (from, to) = (from + start, to + start);
+        let (at, out_at) = (from as usize / 8, to as usize / 8);
+        let word = u128::from_le_bytes(bits[at..][..SPARE_BYTES].try_into().expect("16 bytes"));
+        let word = (word >> (from % 8)) as u64 & first_bits(count, start);
+        let place: &mut [u8; SPARE_BYTES] = (&mut out[out_at..][..SPARE_BYTES])
+            .try_into()
+            .expect("16 bytes");
+        let moved = u128::from_le_bytes(*place) | u128::from(word) << (to % 8);
+        *place = moved.to_le_bytes();
     }
 }

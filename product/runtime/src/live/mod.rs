@@ -28,6 +28,7 @@ mod pool;
 mod probe;
 mod signals;
 mod submission;
+mod waits;
 mod workers;
 
 use std::future::{Future, poll_fn};
@@ -46,6 +47,7 @@ pub(crate) use clock::unix_seconds;
 pub(crate) use driver::{is_tearing_down, recv_pool, uses_ring};
 pub(crate) use pool::blocking;
 pub(crate) use submission::submitted;
+pub(crate) use waits::until;
 
 use crate::Instant;
 
