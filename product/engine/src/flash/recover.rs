@@ -19,6 +19,7 @@
 //! space, and may need the segment. If the keys written during recovery take too much memory, the segments not read yet
 //! are given up.
 
+use std::cmp::Reverse;
 use std::collections::HashSet;
 
 use futures_util::future::{join_all, select};
@@ -204,36 +205,41 @@ impl Headers {
         entries: &[SummaryEntry],
         counts_on: bool,
     ) -> Option<Vec<(u32, RunHeader)>> {
-        let mut headers: Vec<(u64, u32, Option<RunHeader>)> = Vec::new();
-        for some in entries.chunks(HEADERS_AT_ONCE) {
-            let read = some.iter().map(|entry| read_header(tier, record, entry));
-            for (entry, header) in some.iter().zip(join_all(read).await) {
-                let offset = Position::from_bits(entry.position.get()).offset();
-                headers.push((entry.hash.get(), offset, header));
+        let mut headers = Vec::new();
+        let mut left: Vec<&SummaryEntry> = entries.iter().collect();
+        while !left.is_empty() {
+            // The other copy of a header is read where the newer one is lost.
+            let mut asked = HashSet::new();
+            left.retain(|entry| !self.found.contains(&entry.hash.get()));
+            let now: Vec<_> = left
+                .extract_if(.., |entry| asked.insert(entry.hash.get()))
+                .collect();
+            for some in now.chunks(HEADERS_AT_ONCE) {
+                let read = some.iter().map(|entry| read_header(tier, record, entry));
+                for (entry, header) in some.iter().zip(join_all(read).await) {
+                    if let Some(header) = header {
+                        self.found.insert(entry.hash.get());
+                        let offset = Position::from_bits(entry.position.get()).offset();
+                        headers.push((offset, header));
+                    }
+                }
             }
         }
-        let here: HashSet<u64> = headers
-            .iter()
-            .filter(|(.., header)| header.is_some())
-            .map(|&(hash, ..)| hash)
-            .collect();
-        let is_known = |hash: &u64| here.contains(hash) || self.found.contains(hash);
-        if self.lost.take().is_some_and(|hash| !is_known(&hash)) {
+        let is_lost = |hash: &u64| !self.found.contains(hash);
+        if self.lost.take().as_ref().is_some_and(is_lost) {
             return None;
         }
-        let mut lost = headers
+        let mut lost = entries
             .iter()
-            .filter(|(hash, ..)| counts_on && !is_known(hash));
-        let lost = lost.try_fold(None, |_, &(hash, offset, _)| {
+            .filter(|entry| counts_on && is_lost(&entry.hash.get()));
+        let lost = lost.try_fold(None, |_, entry| {
             // The other copy may be at the end of the segment before.
-            (offset == 0).then_some(Some(hash))
+            let offset = Position::from_bits(entry.position.get()).offset();
+            (offset == 0).then_some(Some(entry.hash.get()))
         });
         self.lost = lost?;
-        let new = headers.into_iter().filter_map(|(hash, offset, header)| {
-            let header = header?;
-            self.found.insert(hash).then_some((offset, header))
-        });
-        Some(new.collect())
+        headers.sort_by_key(|(offset, _)| Reverse(*offset));
+        Some(headers)
     }
 }
 

@@ -152,24 +152,23 @@ impl SlicedRibbon {
         let mut other = Self::new(self.shape, columns.max(self.runs))?;
         let oldest = (self.newest + 1 + self.columns - self.runs) % self.columns;
         let before_end = self.runs.min(self.columns - oldest);
-        // First column here, first column there, number of columns.
-        let parts = [
-            (oldest, 0, before_end),
-            (0, before_end, self.runs - before_end),
-        ];
+        // First column and number of columns, from the oldest run on.
+        let parts = [(oldest, before_end), (0, self.runs - before_end)];
+        let free = other.columns - self.runs;
         let (row_bytes, other_bytes) = (
             self.shape.row_bytes(self.columns),
             self.shape.row_bytes(other.columns),
         );
         for slot in 0..self.shape.slots() as usize {
             let row = &self.rows[slot * row_bytes..];
-            let other_row = &mut other.rows[slot * other_bytes..];
+            let mut out = BitWriter::new(&mut other.rows[slot * other_bytes..]);
             for bit in 0..self.shape.fingerprint_bits() {
-                for (from, to, count) in parts {
-                    let (from, to) = (bit * self.columns + from, bit * other.columns + to);
-                    copy_bits(row, from, other_row, to, count);
+                for (first, count) in parts {
+                    out.copy(row, bit * self.columns + first, count);
                 }
+                out.skip(free);
             }
+            out.end();
         }
         other.valid = std::array::from_fn(|word| first_bits(self.runs, word as u32 * 64));
         other.newest = (self.runs + other.columns - 1) % other.columns;
@@ -235,18 +234,65 @@ fn first_bits(count: u32, start: u32) -> u64 {
     }
 }
 
-/// Copies `count` bits, from bit `from` on, to where there are zeros. Both slices have [`SPARE_BYTES`] behind the last bit.
-#[inline]
-fn copy_bits(bits: &[u8], from: u32, out: &mut [u8], to: u32, count: u32) {
-    for start in (0..count).step_by(64) {
-        let (from, to) = (from + start, to + start);
-        let (at, out_at) = (from as usize / 8, to as usize / 8);
-        let word = u128::from_le_bytes(bits[at..][..SPARE_BYTES].try_into().expect("16 bytes"));
-        let word = (word >> (from % 8)) as u64 & first_bits(count, start);
-        let place: &mut [u8; SPARE_BYTES] = (&mut out[out_at..][..SPARE_BYTES])
-            .try_into()
-            .expect("16 bytes");
-        let moved = u128::from_le_bytes(*place) | u128::from(word) << (to % 8);
-        *place = moved.to_le_bytes();
+/// Writes bits one behind the other, and up to eight bytes of zeros behind the last.
+struct BitWriter<'a> {
+    out: &'a mut [u8],
+    /// Bits that are not written yet: fewer than 64.
+    bits: u64,
+    count: u32,
+    written: usize,
+}
+
+impl<'a> BitWriter<'a> {
+    fn new(out: &'a mut [u8]) -> Self {
+        Self {
+            out,
+            bits: 0,
+            count: 0,
+            written: 0,
+        }
+    }
+
+    /// Appends up to 64 bits; those above are zeros.
+    #[inline]
+    fn push(&mut self, bits: u64, count: u32) {
+        let all = u128::from(self.bits) | u128::from(bits) << self.count;
+        self.count += count;
+        self.bits = all as u64;
+        if self.count >= 64 {
+            self.write();
+            self.bits = (all >> 64) as u64;
+            self.count -= 64;
+        }
+    }
+
+    fn write(&mut self) {
+        self.out[self.written..][..8].copy_from_slice(&self.bits.to_le_bytes());
+        self.written += 8;
+    }
+
+    /// Appends `count` bits, from bit `first` of `from` on, which goes on for [`SPARE_BYTES`] behind the last.
+    #[inline]
+    fn copy(&mut self, from: &[u8], first: u32, count: u32) {
+        for start in (0..count).step_by(64) {
+            let at = (first + start) as usize;
+            let word: [u8; SPARE_BYTES] = from[at / 8..][..SPARE_BYTES]
+                .try_into()
+                .expect("as long as asked for");
+            let word = (u128::from_le_bytes(word) >> (at % 8)) as u64;
+            let some = (count - start).min(64);
+            self.push(word & first_bits(some, 0), some);
+        }
+    }
+
+    /// Appends zeros.
+    fn skip(&mut self, count: u32) {
+        for start in (0..count).step_by(64) {
+            self.push(0, (count - start).min(64));
+        }
+    }
+
+    fn end(mut self) {
+        self.write();
     }
 }
