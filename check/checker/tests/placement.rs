@@ -83,6 +83,7 @@ fn dead_keys_stay_dead_where_segments_have_priorities() {
 fn dead_keys_stay_dead_in_runs() {
     simulate_each(|seed| {
         Arc::new(RunsSettings {
+            marks_reads: true,
             collecting_sixteenths: 1 + (seed % 14) as u32,
         })
     });

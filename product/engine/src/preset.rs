@@ -12,7 +12,7 @@ use crate::config::{
 };
 use crate::format::segment::largest_item;
 use crate::placement::{ExactSettings, PlacementKind, RunsSettings};
-use crate::store::{Layout, Victim};
+use crate::store::Layout;
 
 /// Largest share of the memory for the index of a cache of write buffers, in percent. Half of the memory is for slabs.
 const SLABS_INDEX_PERCENT: u32 = 40;
@@ -41,6 +41,8 @@ const INDEX_ON_FLASH_WATERMARKS: (u32, u32) = (2, 5);
 const RUNS_PARTITION_BYTES: u64 = 16 << 20;
 /// Bytes of flash for each byte of memory from which on more of the memory collects items for runs.
 const RUNS_LARGE_FLASH: u64 = 32;
+/// Sixteenths of a segment that `runs` takes back.
+const RUNS_TAKEN_BACK: u32 = 4;
 /// Smallest and largest slab, in bytes, unless a slab is an erase block.
 const SLAB_BYTES: std::ops::RangeInclusive<u64> = 256 << 10..=8 << 20;
 
@@ -210,9 +212,10 @@ fn runs(sizes: Sizes) -> EngineConfig {
     let is_flash_large = sizes.flash_bytes / sizes.memory_bytes.max(1) >= RUNS_LARGE_FLASH;
     config.placement = Arc::new(RunsSettings {
         collecting_sixteenths: if is_flash_large { 12 } else { 8 },
+        marks_reads: true,
     });
-    config.reclaim.policy = ReclaimPolicy::Drop {
-        victim: Victim::Oldest,
+    config.reclaim.policy = ReclaimPolicy::TakeBack {
+        most_sixteenths: RUNS_TAKEN_BACK,
     };
     // A partition has groups enough that the fullest one has twice the mean.
     let partitions = (sizes.memory_bytes / RUNS_PARTITION_BYTES).max(1);

@@ -74,6 +74,13 @@ pub enum ReclaimPolicy {
         /// Order in which segments are reclaimed.
         victim: Victim,
     },
+    /// Items that are read while they are in the older half of the segments go back to what collects in memory, up to
+    /// `most_sixteenths` of a segment; the others are dropped. Segments go in order of age, and are dropped below the low
+    /// watermark.
+    TakeBack {
+        /// Limit on the bytes that go back, in sixteenths of a segment: 1 to 15.
+        most_sixteenths: u32,
+    },
     /// The oldest segment of the lowest priority is reclaimed. Its items that reads have promoted are copied, without a
     /// limit, to segments of their new priority: `RIPQ`, FAST 2015. Below the low watermark the segment is dropped.
     CopyPromoted,
@@ -106,7 +113,10 @@ impl ReclaimPolicy {
 
     fn max_copy(&mut self) -> Option<&mut u32> {
         match self {
-            Self::Drop { .. } | Self::ReturnRecent { .. } | Self::CopyPromoted => None,
+            Self::Drop { .. }
+            | Self::ReturnRecent { .. }
+            | Self::TakeBack { .. }
+            | Self::CopyPromoted => None,
             Self::CopyRecent {
                 max_copy_sixteenths,
                 ..
@@ -129,6 +139,7 @@ impl ReclaimPolicy {
             | Self::ReturnRecent { victim }
             | Self::CopyRecent { victim, .. }
             | Self::CopyValid { victim, .. } => victim,
+            Self::TakeBack { .. } => Victim::Oldest,
             Self::CopyPromoted => Victim::LowestPriority,
             Self::Integrated { .. } => Victim::FewestValid,
         }
@@ -143,7 +154,9 @@ impl ReclaimPolicy {
     pub(crate) fn under_pressure(self) -> Option<Victim> {
         match self {
             Self::Drop { victim } => Some(victim),
-            Self::CopyRecent { .. } | Self::ReturnRecent { .. } => Some(Victim::Oldest),
+            Self::CopyRecent { .. } | Self::ReturnRecent { .. } | Self::TakeBack { .. } => {
+                Some(Victim::Oldest)
+            }
             Self::CopyPromoted => Some(Victim::LowestPriority),
             Self::CopyValid { .. } => None,
             Self::Integrated { under_pressure, .. } => Some(under_pressure),

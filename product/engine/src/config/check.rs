@@ -67,7 +67,10 @@ pub fn check_image(
     config.placement.sizes(&room)?;
     reclaim.reserve.check()?;
     check_priorities(config, segments)?;
-    let returns = matches!(reclaim.policy, ReclaimPolicy::ReturnRecent { .. });
+    let returns = matches!(
+        reclaim.policy,
+        ReclaimPolicy::ReturnRecent { .. } | ReclaimPolicy::TakeBack { .. }
+    );
     if returns && matches!(config.dram, Dram::WriteBuffers { .. }) {
         return Err(ConfigError::NowhereToReturn);
     }

@@ -24,10 +24,15 @@ pub(super) struct Collector<'a> {
 impl Collector<'_> {
     /// Collects an item: appends it again, to be placed with its group.
     pub(super) fn collect(&mut self, handle: Handle, hash: KeyHash) {
+        self.note(handle, hash);
+        self.items.append_again(handle, hash, 0);
+    }
+
+    /// Notes that an item is placed with its group, from where it is.
+    pub(super) fn note(&mut self, handle: Handle, hash: KeyHash) {
         let header = self.items.log.header_mut(handle);
         header.set_collected(true);
         let bytes = header.body_bytes() as u64;
-        self.items.append_again(handle, hash, 0);
         let collected = &mut self.items.collected;
         collected.bytes += bytes;
         collected.groups.resize(1 << self.collecting.group_bits, 0);

@@ -6,12 +6,13 @@ use runtime::pages::PagePool;
 use runtime::work::{self, Work};
 
 use super::below::NoSpace;
+use super::collect::Collector;
 use super::context::EvictContext;
 use super::evict::{ClockHand, Need};
 use super::expire::Crawler;
 use super::items::{FoundToPut, Items, NewItem, Older};
 use super::large::{LargeClaim, LargeValues, Ticket};
-use super::log::LARGEST_INLINE;
+use super::log::{Handle, LARGEST_INLINE};
 use crate::format::item::state;
 use crate::key::{Key, KeyHash};
 
@@ -66,6 +67,18 @@ impl DramTier {
         context: &EvictContext<'_>,
     ) -> Result<Older, NoSpace> {
         self.enter(key, new, None, context)
+    }
+
+    /// Notes that an item in memory is to be placed with its group, if items collect.
+    pub(crate) fn collect(&mut self, handle: Handle, hash: KeyHash, context: &EvictContext<'_>) {
+        if let Some(collecting) = context.flash.collecting() {
+            let mut collector = Collector {
+                items: &mut self.items,
+                context,
+                collecting,
+            };
+            collector.note(handle, hash);
+        }
     }
 
     /// Puts an item with a large value, as [`put`](DramTier::put) does. The claim and the old value of `key`, if it is

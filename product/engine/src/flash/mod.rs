@@ -184,6 +184,11 @@ impl FlashTier {
         &*self.placement
     }
 
+    /// Returns whether items collect in memory before they are placed.
+    pub(crate) fn collects(&self) -> bool {
+        self.collecting.is_some()
+    }
+
     /// Returns the index's answer for a key.
     #[inline]
     pub(crate) fn probe(&self, hash: KeyHash, look: Look) -> Probe {

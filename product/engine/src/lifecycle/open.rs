@@ -199,6 +199,7 @@ impl Opening {
             writers: config.writing.writers,
             spare_buffers: config.spare_buffers(),
             for_stop: config.segments_for_stop(base.shape.segment_bytes),
+            hash_seed: base.shape.hash_seed,
         };
         let upkeep = Upkeep::new(store, journal, cutoffs, recovery, index_use, &plan);
         (Reclaimer::new(Arc::new(upkeep), &plan), checkpoint)

@@ -9,6 +9,7 @@
 //! | copy valid, fewest valid bytes | one of which copying gains space | all valid items are copied; writes stall meanwhile |
 //! | integrated | fewest valid bytes, if that gains enough | all valid items are copied |
 //! | return recent | as configured | items read since they were written go back to memory |
+//! | take back | the oldest | items read while they were old go back to memory, up to a bound |
 //!
 //! Below the low watermark, policies that do not make writes wait drop whole segments: `DIDACache`, TOS 2018, section
 //! 4.1.3. Between the watermarks, the gain that a copy needs depends on how short space is. If victims are taken in
@@ -95,13 +96,15 @@ pub(crate) enum Keep {
     ValidForWear,
     /// Items read since they were written go back to memory.
     Return,
+    /// Items read while they were old go back to memory, up to this many sixteenths of the segment.
+    Old(u32),
 }
 
 impl Keep {
     /// Returns whether any items may be copied to another segment.
     pub(crate) fn may_copy(self) -> bool {
         match self {
-            Self::Nothing | Self::Return | Self::Recent(0) => false,
+            Self::Nothing | Self::Return | Self::Old(_) | Self::Recent(0) => false,
             Self::Recent(_)
             | Self::Valid
             | Self::ValidIfGain
@@ -222,6 +225,9 @@ fn choose_recovered(policy: ReclaimPolicy, view: &FlashView) -> Choices {
     match policy {
         ReclaimPolicy::Drop { victim } => only(victim, Keep::Nothing),
         ReclaimPolicy::ReturnRecent { victim } => only(victim, Keep::Return),
+        ReclaimPolicy::TakeBack { most_sixteenths } => {
+            only(policy.victim(), Keep::Old(most_sixteenths))
+        }
         ReclaimPolicy::CopyRecent { victim, .. } => {
             let recent = Keep::Recent(view.max_copy_bytes);
             only(victim, keep_if(view.copies_gain, recent))

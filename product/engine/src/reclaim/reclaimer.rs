@@ -13,13 +13,14 @@ use super::policy::{self, Choices, FlashView, Keep, Pick, SegmentView};
 use super::unwritten::{Claim, UnwrittenCopies};
 use super::upkeep::{Upkeep, UpkeepPlan};
 use super::writing::Writing;
-use super::{Named, Resident, Residents};
+use super::{Entered, Named, Resident, Residents};
 use crate::counter::Count as _;
 use crate::durability::dead::{DeadSet, ItemState};
 use crate::format::item::ItemRef;
 use crate::format::segment::{PAGE_BYTES, Position, SummaryEntry};
+use crate::key::HashSeed;
 use crate::settings::ReclaimPolicy;
-use crate::store::{AppendItem, Priority, SegmentRecord, Source};
+use crate::store::{AppendItem, Priority, ReadError, SegmentRecord, Source};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -103,6 +104,7 @@ pub(crate) struct Reclaimer {
     pub(crate) reclaimers: u32,
     /// Whether entries of the index tell by themselves that their segment has gone.
     demaps_by_itself: bool,
+    hash_seed: HashSeed,
     /// Held by a reclaim that checks items or copies them.
     turns: Semaphore,
     /// Held while a victim is taken and declared dead, so that victims die in the order in which they are taken.
@@ -131,6 +133,7 @@ impl Reclaimer {
             wear_leveling: reclaim.wear_leveling,
             reclaimers: reclaim.reclaimers as u32,
             demaps_by_itself: plan.demaps_by_itself,
+            hash_seed: plan.hash_seed,
             turns: Semaphore::new(TURNS),
             taking: Mutex::default(),
             balance: Mutex::default(),
@@ -326,7 +329,13 @@ impl Reclaimer {
         let begun = runtime::now();
         let dropping = (keep == Keep::Nothing).then(|| Counted::begin(&self.dropping));
         let unread = self.upkeep.recovery.give_up(record.segment).await;
-        if keep == Keep::Nothing && self.demaps_by_itself {
+        if let Keep::Old(sixteenths) = keep
+            && unread.is_none()
+            && let Err(error) = self.take_back(residents, record, sixteenths).await
+        {
+            tracing::warn!(segment = record.segment.0, %error, "items could not be taken back");
+        }
+        if matches!(keep, Keep::Nothing | Keep::Old(_)) && self.demaps_by_itself {
             self.drop_unseen(residents, record, unread.is_some());
         } else {
             match self.upkeep.store.reader().read_summary(record).await {
@@ -435,6 +444,63 @@ impl Reclaimer {
             .add(u64::from(entry.expiry.get() != 0));
     }
 
+    /// Gives the items of a segment that the index marks as read back to memory, up to a bound, in the order in which they lie. All
+    /// items are still in the index afterwards.
+    async fn take_back(
+        &self,
+        residents: &dyn Residents,
+        record: &SegmentRecord,
+        most_sixteenths: u32,
+    ) -> Result<(), ReadError> {
+        let store = &self.upkeep.store;
+        let Some(memory) = self.upkeep.free_segments.memory.get() else {
+            return Ok(());
+        };
+        let Some(pin) = store.table().pin(record.segment, record.sequence) else {
+            return Ok(());
+        };
+        let listed = store.reader().read_summary(record).await?;
+        let now = runtime::unix_seconds();
+        let mut left = u64::from(record.data_bytes) * u64::from(most_sixteenths) / 16;
+        let mut taken = 0;
+        let is_wanted = |item: &Resident, entry: &SummaryEntry| {
+            let was_read = matches!(residents.entry(item), Entered::Yes(known) if known.was_read);
+            was_read && self.is_live(item, entry, now)
+        };
+        let each = |entries: &[SummaryEntry], part: &[u8], start: u32| {
+            for entry in entries {
+                let item = Resident::of(record, entry);
+                let offset = item.place.position.offset();
+                if !is_wanted(&item, entry) {
+                    continue;
+                }
+                let bytes = SegmentPart { start, bytes: part };
+                if let Ok(contents) = ItemRef::decode(bytes.from(offset), record.sequence, offset)
+                    && contents.flash_bytes() as u64 <= left
+                    && memory.take_back(&item, &contents)
+                {
+                    left -= contents.flash_bytes() as u64;
+                    taken += 1;
+                }
+            }
+        };
+        let reader = store.reader();
+        reader
+            .go_through(&pin, self.hash_seed, &listed, each)
+            .await?;
+        self.upkeep.counters.items_returned.add(taken);
+        let mut own = listed;
+        own.retain(|entry| {
+            let item = Resident::of(record, entry);
+            let bytes = u64::from(item.place.position.read_bytes(0));
+            let is_taken = bytes <= left && is_wanted(&item, entry);
+            left -= bytes * u64::from(is_taken);
+            is_taken
+        });
+        self.keep_items(residents, record, Keep::Return, &own).await;
+        Ok(())
+    }
+
     /// Removes every item that is not kept from the index. Returns the kept items.
     async fn classify(
         &self,
@@ -448,7 +514,9 @@ impl Reclaimer {
             Keep::Recent(max_bytes) => (max_bytes, false),
             Keep::Return => (u64::MAX, false),
             Keep::Valid | Keep::ValidForWear => (u64::MAX, true),
-            Keep::Nothing | Keep::ValidIfGain | Keep::ValidUnlessSeldomRead => (0, false),
+            Keep::Nothing | Keep::Old(_) | Keep::ValidIfGain | Keep::ValidUnlessSeldomRead => {
+                (0, false)
+            }
         };
         let mut kept = Vec::new();
         let _turn = self.turns.acquire().await;

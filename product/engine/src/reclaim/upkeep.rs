@@ -16,6 +16,7 @@ use crate::durability::journal::Journal;
 use crate::durability::recovery::RecoveryQueue;
 use crate::format::journal::Record;
 use crate::format::location::Place;
+use crate::key::HashSeed;
 use crate::settings::{ReclaimSettings, Schedule};
 use crate::store::{SegmentRecord, SegmentStore};
 use crate::sync::Mutex;
@@ -86,6 +87,8 @@ pub(crate) struct UpkeepPlan {
     pub(crate) spare_buffers: Option<usize>,
     /// Segments that an orderly stop needs for dirty items; `None` if their number follows from the dirty items.
     pub(crate) for_stop: Option<u32>,
+    /// Hash seed of the image.
+    pub(crate) hash_seed: HashSeed,
 }
 
 /// State that writing and reclaim of one store share. A copy is counted out before its death is recorded, and recorded

@@ -311,7 +311,7 @@ impl Reader {
         }
     }
 
-    /// Returns the item of `key` among the items that lie in these bytes of a generation of a segment without gaps, except that
+    /// Returns the item that is wanted, and where it lies, among the items that lie in these bytes of a generation of a segment without gaps, except that
     /// none crosses a page; `None` if the generation has ended or the item is not there. Reads the pages of the range, whose
     /// start is that of an item. Waits for memory as `patience` says, with no segment pinned.
     ///
@@ -322,9 +322,9 @@ impl Reader {
         segment: SegmentId,
         generation: u64,
         range: Range<u32>,
-        key: &[u8],
+        is_wanted: impl Fn(&ItemRef<'_>) -> bool,
         patience: Patience,
-    ) -> Result<Option<FlashItem>, ReadError> {
+    ) -> Result<Option<(Position, FlashItem)>, ReadError> {
         let first = range.start / PAGE_BYTES * PAGE_BYTES;
         let bytes = (range.end - first).next_multiple_of(PAGE_BYTES) as usize;
         let share = self.share(bytes, patience).await?;
@@ -349,7 +349,10 @@ impl Reader {
                 continue;
             }
             match ItemRef::decode(&buf[start..], generation, offset) {
-                Ok(item) if item.key == key => return Ok(Some(FlashItem::at(buf, start, share))),
+                Ok(item) if is_wanted(&item) => {
+                    let position = Position::new(offset, item.flash_bytes() as u32);
+                    return Ok(Some((position, FlashItem::at(buf, start, share))));
+                }
                 Ok(item) => {
                     offset = (offset + item.flash_bytes() as u32).next_multiple_of(UNIT_BYTES);
                 }
@@ -462,6 +465,24 @@ impl Reader {
         seed: HashSeed,
         listed: &[SummaryEntry],
     ) -> Result<Vec<SummaryEntry>, ReadError> {
+        let mut found = Vec::new();
+        let each = |entries: &[SummaryEntry], _: &[u8], _| found.extend_from_slice(entries);
+        self.go_through(pin, seed, listed, each).await?;
+        Ok(found)
+    }
+
+    /// Reads a pinned segment, part by part. Calls `each` with the entries of [`unlisted`](Self::unlisted) items, which are whole
+    /// in the part that they are in, with the part, and with its offset.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub(crate) async fn go_through(
+        &self,
+        pin: &SegmentPin<'_>,
+        seed: HashSeed,
+        listed: &[SummaryEntry],
+        mut each: impl FnMut(&[SummaryEntry], &[u8], u32),
+    ) -> Result<(), ReadError> {
         let mut walk = Walk::new(pin.sequence, seed, listed);
         let segment_bytes = self.table.segment_bytes();
         for start in (0..segment_bytes).step_by(WALK_BYTES) {
@@ -471,9 +492,11 @@ impl Reader {
                 None => self.blocks.read_range(pin.segment, start, len).await?,
             };
             walk.go_through(&part, start);
+            each(&walk.found, &part, start);
+            walk.found.clear();
             runtime::yield_now().await;
         }
-        Ok(walk.found)
+        Ok(())
     }
 
     /// Reads the summary of a written segment, in the order in which the items lie.

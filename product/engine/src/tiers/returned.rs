@@ -35,7 +35,13 @@ impl ReturnToMemory for Tiers {
         }
         let placement = self.flash.placement();
         let is_live = self.cutoffs().is_item_live(item.hash, contents.header, now);
-        if !is_live || partition.tier.items.find(key).is_some() {
+        let held = partition.tier.items.find(key);
+        let held = held.map(|handle| *partition.tier.items.header(handle));
+        // The same item, clean: an index of runs may not tell later that its copy has gone.
+        let is_held_clean = held.is_some_and(|held| {
+            !held.has(state::DIRTY) && held.version.get() == item.version && self.flash.collects()
+        });
+        if !is_live || held.is_some() && !is_held_clean {
             return false;
         }
         let Entered::Yes(entry) = placement.entry(item) else {
@@ -49,14 +55,15 @@ impl ReturnToMemory for Tiers {
         if put.is_err() {
             return false;
         }
-        if let Some(handle) = partition.tier.items.find(key) {
-            let header = partition.tier.items.header_mut(handle);
+        if let Some(handle) = tier.items.find(key) {
+            let header = tier.items.header_mut(handle);
             if entry.was_read
                 && let Some(known) = self.gate.known_of_hot()
             {
                 known.note_in(header);
             }
-            header.set_clock(entry.clock);
+            header.set_clock(held.map_or(entry.clock, |held| held.clock()));
+            tier.collect(handle, item.hash, &context);
         }
         // The partition's lock is still held, so that no write has come in between.
         let is_taken = placement.check(item, &mut |_| false) == Named::Removed;

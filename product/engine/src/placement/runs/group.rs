@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::BuildHasherDefault;
 
 use index::runs::{RibbonKey, RibbonShape};
@@ -80,6 +80,8 @@ pub(super) struct Group {
     /// Sets of runs, the oldest first.
     sets: VecDeque<RunSet>,
     own: Table<Place>,
+    /// Hashes of the items with entries of their own that have been marked as read.
+    own_read: HashSet<u64, BuildHasherDefault<Passthrough>>,
     dead: Table<Dead>,
     /// Items that are being placed.
     placing: Vec<Resident>,
@@ -97,6 +99,7 @@ impl Group {
             flash_bytes,
             sets: VecDeque::new(),
             own: Table::default(),
+            own_read: HashSet::default(),
             dead: Table::default(),
             placing: Vec::new(),
             run_items: 0,
@@ -112,7 +115,9 @@ impl Group {
     pub(super) fn memory_bytes(&self) -> u64 {
         let sets: u64 = self.sets.iter().map(RunSet::memory_bytes).sum();
         let own = self.own.capacity() as u64 * OWN_BYTES;
-        sets + own + self.dead.capacity() as u64 * DEAD_BYTES + size_of::<Self>() as u64
+        let own_read = self.own_read.capacity() as u64 * (size_of::<u64>() as u64 + 1);
+        let dead = self.dead.capacity() as u64 * DEAD_BYTES;
+        sets + own + own_read + dead + size_of::<Self>() as u64
     }
 
     fn key(&self, hash: KeyHash) -> RibbonKey {
@@ -163,13 +168,39 @@ impl Group {
         dead.is_some_and(|dead| version < dead.version)
     }
 
-    /// Returns whether a look-up for the item's key finds this copy first, as far as memory tells.
-    pub(super) fn names(&self, item: &Resident) -> bool {
-        !self.is_dead(item.hash, item.version)
-            && self
-                .candidates(item.hash)
-                .first()
-                .is_some_and(|newest| newest.covers(item.place))
+    /// Returns how many places a look-up for the item's key asks before it comes to this copy; `None` if it does not.
+    pub(super) fn places_before(&self, item: &Resident) -> Option<usize> {
+        if self.is_dead(item.hash, item.version) {
+            return None;
+        }
+        let mut places = self.candidates(item.hash).into_iter();
+        places.position(|place| place.covers(item.place))
+    }
+
+    /// Marks the item at a place as read.
+    pub(super) fn mark(&mut self, hash: KeyHash, place: Place) {
+        if self.own.get(&hash.0) == Some(&place) {
+            self.own_read.insert(hash.0);
+            return;
+        }
+        // The oldest first: those are marked.
+        self.sets.iter_mut().any(|set| set.mark(place));
+    }
+
+    /// Returns whether an item has been marked as read.
+    pub(super) fn is_marked(&self, item: &Resident) -> bool {
+        match self.own.get(&item.hash.0) == Some(&item.place) {
+            true => self.own_read.contains(&item.hash.0),
+            false => {
+                let mut marks = self.sets.iter().filter_map(|set| set.is_marked(item.place));
+                marks.next().unwrap_or(false)
+            }
+        }
+    }
+
+    /// Returns whether an item may be the only copy of its key.
+    pub(super) fn is_alone(&self, item: &Resident) -> bool {
+        matches!(&self.copies(item.hash)[..], [one] if one.covers(item.place))
     }
 
     /// Makes copies of a key with versions below `version` outdated, which lie in segments with sequence numbers below `before`.
@@ -369,6 +400,7 @@ impl Group {
         self.run_items -= forgotten;
         let own = self.own.len();
         self.own.retain(|_, place| place.generation > up_to);
+        self.own_read.retain(|hash| self.own.contains_key(hash));
         self.dead.retain(|_, dead| dead.before > oldest);
         shrink(&mut self.own);
         shrink(&mut self.dead);

@@ -21,7 +21,7 @@ use runtime::work::{self, Work};
 use super::{
     AppendHeader, Batch, Collecting, Counts, Description, Displaced, Event, Found, IndexRoom,
     IndexSizes, Inserted, Look, Parts, Placement, PlacementFuture, PlacementKind, Probe, Restored,
-    Superseded,
+    Superseded, Unlocated,
 };
 use crate::counter::Count as _;
 use crate::durability::OpenError;
@@ -33,7 +33,9 @@ use crate::format::segment::{SegmentId, largest_item};
 use crate::key::{HashSeed, Key, KeyHash};
 use crate::reclaim::{Entered, Entry, IndexUse, Named, Resident, Residents};
 use crate::settings::ConfigError;
-use crate::store::{AppendItem, Patience, Priority, ReadError, SegmentRecord, SegmentStore};
+use crate::store::{
+    AppendItem, FlashItem, Patience, Priority, ReadError, SegmentRecord, SegmentStore,
+};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use group::{Candidate, Group};
@@ -61,6 +63,9 @@ pub struct RunsSettings {
     /// Share of the memory for items in which items collect, in sixteenths: 1 to 14. More makes runs longer and the index
     /// smaller.
     pub collecting_sixteenths: u32,
+    /// Whether items that are read while they are in the older half of the segments are marked, so that they can be taken back
+    /// when their segment goes.
+    pub marks_reads: bool,
 }
 
 impl RunsSettings {
@@ -105,7 +110,7 @@ impl PlacementKind for RunsSettings {
     }
 
     fn open(&self, parts: Parts) -> Result<Arc<dyn Placement>, OpenError> {
-        Ok(Arc::new(Runs::new(parts)))
+        Ok(Arc::new(Runs::new(parts, self.marks_reads)))
     }
 }
 
@@ -122,10 +127,13 @@ struct Runs {
     superseded: Arc<Superseded>,
     /// Whether recovery may still find copies.
     recovers: AtomicBool,
+    marks_reads: bool,
+    /// Sequence number of the oldest segment, as of the last one that has gone.
+    oldest: AtomicU64,
 }
 
 impl Runs {
-    fn new(parts: Parts) -> Self {
+    fn new(parts: Parts, marks_reads: bool) -> Self {
         let group_bits = parts
             .collecting
             .map_or(0, |collecting| collecting.group_bits);
@@ -136,8 +144,11 @@ impl Runs {
         let groups: Box<[_]> = (0..groups).map(|_| group()).collect();
         let bytes = groups.iter().map(|group| group.lock().memory_bytes()).sum();
         parts.index_use.bytes.store(bytes, Ordering::Relaxed);
+        let next_sequence = parts.store.appender().next_sequence();
+        // What an earlier run of the cache has written is old until the first segment goes.
+        let oldest = AtomicU64::new(next_sequence.load(Ordering::Relaxed));
         Self {
-            next_sequence: parts.store.appender().next_sequence(),
+            next_sequence,
             store: parts.store,
             groups,
             bits: HashBits {
@@ -148,6 +159,8 @@ impl Runs {
             hash_seed: parts.hash_seed,
             superseded: parts.superseded,
             recovers: AtomicBool::new(true),
+            marks_reads,
+            oldest,
         }
     }
 
@@ -184,44 +197,75 @@ impl Runs {
         self.change_of(hash, |group| group.kill(hash, version, before, recovers))
     }
 
-    async fn find(&self, key: Key<'_>, patience: Patience) -> Result<Found, ReadError> {
-        let hash = key.hash();
+    /// Finds the newest copy of an item, with its place.
+    async fn find(
+        &self,
+        hash: KeyHash,
+        is_wanted: impl Fn(&ItemRef<'_>) -> bool,
+        patience: Patience,
+    ) -> Result<Option<(Place, FlashItem)>, ReadError> {
         let candidates = self.group(hash).lock().candidates(hash);
         for candidate in candidates {
             let (segment, generation) = candidate.generation();
             let found = match candidate {
-                Candidate::Own(place) => self.read_own(place, key, patience).await?,
+                Candidate::Own(place) => {
+                    let item = self.read_own(place, patience).await?;
+                    item.filter(|item| is_wanted(&item.item()))
+                        .map(|item| (place, item))
+                }
                 Candidate::Among(stretch) => {
                     let reader = self.store.reader();
-                    reader
-                        .find_among(segment, generation, stretch.range, key.bytes(), patience)
-                        .await?
+                    let found = reader
+                        .find_among(segment, generation, stretch.range, &is_wanted, patience)
+                        .await?;
+                    found.map(|(position, item)| {
+                        let place = Place {
+                            segment,
+                            generation,
+                            position,
+                        };
+                        (place, item)
+                    })
                 }
             };
-            if let Some(item) = found {
+            if let Some((place, item)) = found {
                 let version = item.header().version.get();
                 let is_dead = self.group(hash).lock().is_dead(hash, version);
-                return Ok(if is_dead {
-                    Found::Absent
-                } else {
-                    Found::Item(item)
-                });
+                return Ok((!is_dead).then_some((place, item)));
             }
             if self.store.table().sequence(segment) != generation {
                 // A segment that could not be written: it may have held the newest copy.
                 break;
             }
         }
-        Ok(Found::Absent)
+        Ok(None)
+    }
+
+    async fn get_item(&self, key: Key<'_>, patience: Patience) -> Result<Found, ReadError> {
+        let hash = key.hash();
+        let is_wanted = |item: &ItemRef<'_>| item.key == key.bytes();
+        let Some((place, item)) = self.find(hash, is_wanted, patience).await? else {
+            return Ok(Found::Absent);
+        };
+        if self.marks_reads && self.is_old(place.generation) {
+            self.change_of(hash, |group| group.mark(hash, place));
+        }
+        Ok(Found::Item(item))
+    }
+
+    /// Returns whether a segment is in the older half.
+    fn is_old(&self, generation: u64) -> bool {
+        let oldest = self.oldest.load(Ordering::Relaxed);
+        let next = self.next_sequence.load(Ordering::Relaxed);
+        generation < oldest.midpoint(next)
     }
 
     /// Reads an item that has an entry of its own, which may be another key's of the same hash.
     async fn read_own(
         &self,
         place: Place,
-        key: Key<'_>,
         patience: Patience,
-    ) -> Result<Option<crate::store::FlashItem>, ReadError> {
+    ) -> Result<Option<FlashItem>, ReadError> {
         let reader = self.store.reader();
         let memory = reader
             .read_memory(place.segment, place.position, patience)
@@ -229,8 +273,7 @@ impl Runs {
         let Some(pin) = self.store.table().pin(place.segment, place.generation) else {
             return Ok(None);
         };
-        let item = reader.read_into(&pin, place.position, memory).await?;
-        Ok((item.item().key == key.bytes()).then_some(item))
+        Ok(Some(reader.read_into(&pin, place.position, memory).await?))
     }
 
     /// Ends the placing of items of a group. Those that no summary lists become a run, once its header is on its way to flash.
@@ -333,7 +376,7 @@ impl Placement for Runs {
         patience: Patience,
         _counts: Counts<'a>,
     ) -> PlacementFuture<'a, Result<Found, ReadError>> {
-        Box::pin(self.find(key, patience))
+        Box::pin(self.get_item(key, patience))
     }
 
     fn insert(&self, hash: KeyHash, version: u64, place: Place, _clock: u8) -> Inserted {
@@ -359,6 +402,18 @@ impl Placement for Runs {
             self.change_of(item.hash, |group| group.restore_own(item));
             each(number, Restored::Taken(Displaced::None));
         }
+    }
+
+    fn locate(&self, hash: KeyHash) -> PlacementFuture<'_, Result<Option<Place>, Unlocated>> {
+        Box::pin(async move {
+            let is_wanted = |item: &ItemRef<'_>| {
+                let key = Key::new(item.key, self.hash_seed);
+                key.is_some_and(|key| key.hash() == hash)
+            };
+            let found = self.find(hash, is_wanted, Patience::Endless).await;
+            let place = found.map(|found| found.map(|(place, _)| place));
+            place.map_err(|_| Unlocated)
+        })
     }
 
     fn note(&self, event: Event<'_>) {
@@ -404,20 +459,32 @@ impl Placement for Runs {
 
 impl Residents for Runs {
     fn entry(&self, item: &Resident) -> Entered {
-        match self.group(item.hash).lock().names(item) {
-            true => Entered::Yes(Entry::OWN),
-            false => Entered::No,
+        let group = self.group(item.hash).lock();
+        match group.places_before(item) {
+            Some(0) => Entered::Yes(Entry {
+                was_read: !self.marks_reads || group.is_marked(item),
+                ..Entry::OWN
+            }),
+            // A newer run may have the key, or another one with the same fingerprint.
+            Some(_) => Entered::Perhaps,
+            None => Entered::No,
         }
     }
 
     fn check(&self, item: &Resident, keep: &mut dyn FnMut(Priority) -> bool) -> Named {
-        if !self.group(item.hash).lock().names(item) || keep(Priority::LOWEST) {
+        let group = self.group(item.hash).lock();
+        if group.places_before(item) != Some(0) || keep(Priority::LOWEST) {
             // A run cannot be moved item by item.
             return Named::No;
         }
-        // No older copy comes back in its place.
-        let before = self.next_sequence.load(Ordering::Acquire);
-        self.change_of(item.hash, |group| group.give_up(&[*item], before));
+        // Goes with its segment, soon, and no older copy comes back in its place.
+        let is_last =
+            self.marks_reads && self.is_old(item.place.generation) && group.is_alone(item);
+        drop(group);
+        if !is_last {
+            let before = self.next_sequence.load(Ordering::Acquire);
+            self.change_of(item.hash, |group| group.give_up(&[*item], before));
+        }
         Named::Removed
     }
 
@@ -435,6 +502,7 @@ impl Residents for Runs {
             Some(left) => left - 1,
             None => record.sequence,
         };
+        self.oldest.store(up_to + 1, Ordering::Relaxed);
         // A crash may come before the segment is released.
         let oldest = record.sequence.min(oldest_left.unwrap_or(u64::MAX));
         let forget = |number| self.change(number, |group| group.forget(up_to, oldest));

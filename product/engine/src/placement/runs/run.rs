@@ -4,10 +4,14 @@ use std::ops::Range;
 
 use index::runs::{PageBoundaries, RibbonKey, RibbonShape, Solution, Solver};
 
+use crate::format::location::Place;
 use crate::format::run_header::{LeftBehind, RunHeader, RunPiece};
 use crate::format::segment::{PAGE_BYTES, SegmentId};
 use crate::key::KeyHash;
 use crate::reclaim::Resident;
+
+/// A page has this part more marks than items, as a fraction with this denominator: items have different sizes.
+const SPARE_PARTS: u32 = 4;
 
 /// Returns the key of a hash in the ribbons of its group. Order, coefficients and fingerprint have no bits in common with the
 /// choice of the group.
@@ -53,6 +57,10 @@ pub(super) struct Run {
     pieces: Box<[RunPiece]>,
     boundaries: PageBoundaries,
     pub(super) items: u32,
+    /// Parts of a page that have marks of their own: about as many as items.
+    parts: u32,
+    /// For each part of each page, whether an item that begins there has been read; empty before the first.
+    marks: Box<[u64]>,
 }
 
 impl Run {
@@ -76,6 +84,8 @@ impl Run {
             boundaries: PageBoundaries::of_words(items, pages - 1, &header.boundaries)?,
             pieces: header.pieces.clone().into(),
             items: left.map(|piece| piece.items).sum(),
+            parts: (items + items / SPARE_PARTS).div_ceil(pages),
+            marks: Box::default(),
         };
         Some((run, shape, Solution::decode(shape, &header.ribbon)?))
     }
@@ -103,8 +113,43 @@ impl Run {
         pieces.collect::<Vec<_>>().into_iter().rev()
     }
 
+    /// Returns the number of the mark of an item; `None` if the run has no item there.
+    fn mark_of(&self, place: Place) -> Option<usize> {
+        let offset = place.position.offset();
+        let mut before = 0;
+        for piece in &self.pieces {
+            if piece.sequence == place.generation && (piece.first..=piece.last).contains(&offset) {
+                let page = before + offset / PAGE_BYTES - piece.first / PAGE_BYTES;
+                let part = offset % PAGE_BYTES * self.parts / PAGE_BYTES;
+                return Some((page * self.parts + part) as usize);
+            }
+            before += pages_of(piece);
+        }
+        None
+    }
+
+    /// Marks an item as read. Returns false if the run has no item there.
+    pub(super) fn mark(&mut self, place: Place) -> bool {
+        let Some(number) = self.mark_of(place) else {
+            return false;
+        };
+        if self.marks.is_empty() {
+            let pages: u32 = self.pieces.iter().map(pages_of).sum();
+            self.marks = vec![0; (pages * self.parts).div_ceil(64) as usize].into();
+        }
+        self.marks[number / 64] |= 1 << (number % 64);
+        true
+    }
+
+    /// Returns whether the item at a place has been marked; `None` if the run has no item there.
+    pub(super) fn is_marked(&self, place: Place) -> Option<bool> {
+        let number = self.mark_of(place)?;
+        let word = self.marks.get(number / 64).copied().unwrap_or(0);
+        Some(word >> (number % 64) & 1 == 1)
+    }
+
     pub(super) fn memory_bytes(&self) -> u64 {
-        let own = size_of::<Self>() + size_of_val(&self.pieces[..]);
+        let own = size_of::<Self>() + size_of_val(&self.pieces[..]) + size_of_val(&self.marks[..]);
         (own + self.boundaries.memory_bytes()) as u64
     }
 }

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use index::runs::{MAX_COLUMNS, RibbonKey, RibbonShape, SlicedRibbon, Solution};
 
 use super::run::Run;
+use crate::format::location::Place;
 
 /// Columns of a new set.
 const FIRST_COLUMNS: u32 = 2;
@@ -84,6 +85,23 @@ impl RunSet {
     pub(super) fn candidates(&self, key: &RibbonKey) -> impl Iterator<Item = &Run> {
         let columns = self.ribbon.candidates(key);
         columns.map(|column| &self.runs[self.ribbon.age_of(column) as usize])
+    }
+
+    /// Marks the item at a place as read. Returns false if no run has an item there.
+    pub(super) fn mark(&mut self, place: Place) -> bool {
+        for run in &mut self.runs {
+            let before = run.memory_bytes();
+            if run.mark(place) {
+                self.run_bytes += run.memory_bytes() - before;
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Returns whether the item at a place has been marked; `None` if no run has an item there.
+    pub(super) fn is_marked(&self, place: Place) -> Option<bool> {
+        self.runs.iter().find_map(|run| run.is_marked(place))
     }
 
     /// Drops the oldest run if it is of these segments, up to the one with this sequence number. Returns its items.
