@@ -12,6 +12,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use event_listener::Event;
@@ -58,6 +59,8 @@ pub struct Budget {
     wanted: Event,
     /// Wakes [`Budget::has_line`], because a request has begun to wait.
     line: Event,
+    /// Bytes of shares that [abandoned](Budget::abandon) operations of a device hold.
+    abandoned: AtomicI64,
 }
 
 #[derive(Debug)]
@@ -119,7 +122,18 @@ impl Budget {
             }),
             wanted: Event::new(),
             line: Event::new(),
+            abandoned: AtomicI64::new(0),
         }
+    }
+
+    /// Notes that nobody waits any more for an operation of a device whose buffer holds a share of `bytes`.
+    pub fn abandon(&self, bytes: u64) {
+        self.abandoned.fetch_add(bytes as i64, Ordering::Relaxed);
+    }
+
+    /// Returns whether operations that were abandoned, and that the device has not ended yet, hold shares.
+    pub fn has_abandoned(&self) -> bool {
+        self.abandoned.load(Ordering::Relaxed) > 0
     }
 
     /// Creates a budget of `bytes` that can borrow more from `lender`.
@@ -324,6 +338,12 @@ impl Share {
     /// Returns the size of the share in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Notes that an abandoned operation, whose buffer holds this share, has ended.
+    pub(crate) fn end_abandoned(&self) {
+        let bytes = self.bytes as i64;
+        self.budget.abandoned.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// Grows the share to `bytes` if enough bytes are free and no request waits. Returns whether the share has `bytes` now.
@@ -647,5 +667,20 @@ mod tests {
             assert!(granted.is_ok_and(|share| share.is_some_and(|share| share.bytes() == 10)));
             assert_eq!(second.await, Some(true));
         });
+    }
+
+    #[test]
+    fn an_abandoned_operation_counts_until_its_buffer_goes() {
+        let budget = Arc::new(Budget::new(100));
+        let mut share = Share::empty(&budget);
+        assert!(share.try_grow(60));
+        let mut buf = crate::buffer::AlignedBuf::new(4096);
+        buf.hold(share);
+        budget.abandon(60);
+        assert!(budget.has_abandoned());
+        drop(buf);
+        assert!(!budget.has_abandoned());
+        let mut share = Share::empty(&budget);
+        assert!(share.try_grow(100));
     }
 }

@@ -141,6 +141,9 @@ impl AsRef<[u8]> for AlignedBuf {
 
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
+        if let Some(share) = &self.held {
+            share.end_abandoned();
+        }
         if self.pooled.is_some() {
             return;
         }

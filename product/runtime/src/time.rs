@@ -52,8 +52,8 @@ pub async fn timeout<F: Future>(limit: Duration, work: F) -> Result<F::Output, E
     }
 }
 
-/// Runs `work` until `deadline`, or up to a fiftieth of a second longer, then drops it. Costs less than [`timeout`] where the work
-/// nearly always ends before.
+/// Runs `work` until `deadline`, then drops it. Costs less than [`timeout`] where the work nearly always ends before. The deadline
+/// may be missed by a tenth of a second, and comes later by the time in which the process stands still.
 pub async fn until<F: Future>(deadline: Instant, work: F) -> Result<F::Output, Elapsed> {
     #[cfg(any(test, feature = "sim"))]
     if let Some(now) = sim::with_current(|core| core.now()) {

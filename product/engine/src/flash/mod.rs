@@ -459,6 +459,10 @@ impl FlashTier {
     /// of the key dead. Called before the index changes; otherwise recovery could put an older copy into it after the
     /// write.
     fn note_write(&self, hash: KeyHash, version: u64) {
+        if self.upkeep.dead_copies.are_told_at_reads() {
+            // The placement compares versions whenever it finds a copy.
+            return;
+        }
         let partition = hash.partition(self.partition_bits);
         if self.upkeep.recovery.note_write(partition, hash, version) {
             self.journal_dead_key(hash, version);

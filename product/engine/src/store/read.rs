@@ -85,6 +85,21 @@ pub enum ReadError {
     },
 }
 
+/// A read whose buffer holds a share of a budget. It is abandoned if this is dropped before it is over.
+struct Awaited<'a> {
+    budget: &'a Budget,
+    bytes: u64,
+    is_over: bool,
+}
+
+impl Drop for Awaited<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.budget.abandon(self.bytes);
+        }
+    }
+}
+
 /// Reads items and summaries of pinned segments, and verifies them.
 ///
 /// Returned items verify. The bytes that items being read hold in memory never exceed the two budgets.
@@ -133,11 +148,15 @@ impl Reader {
             .await
     }
 
-    fn empty_share(&self, bytes: usize) -> Share {
-        Share::empty(match bytes > SMALL_READ_BYTES {
+    fn budget(&self, bytes: usize) -> &Arc<Budget> {
+        match bytes > SMALL_READ_BYTES {
             true => &self.large_reads,
             false => &self.small_reads,
-        })
+        }
+    }
+
+    fn empty_share(&self, bytes: usize) -> Share {
+        Share::empty(self.budget(bytes))
     }
 
     async fn share(&self, bytes: usize, patience: Patience) -> Result<Share, ReadError> {
@@ -145,9 +164,13 @@ impl Reader {
         let has_grown = match patience {
             Patience::ReadsAhead => share.try_grow(bytes as u64),
             Patience::Endless => share.grow(bytes as u64, READ_PATIENCE).await,
+            Patience::Waits if share.try_grow(bytes as u64) => true,
             Patience::Waits => {
+                // Reads that were given up may hold all the memory.
+                let has_abandoned = || self.budget(bytes).has_abandoned();
+                let hang = self.patience.hang(has_abandoned);
                 let grow = pin!(share.grow(bytes as u64, READ_PATIENCE));
-                match select(grow, pin!(self.patience.hang())).await {
+                match select(grow, pin!(hang)).await {
                     Either::Left((has_grown, _)) => has_grown,
                     Either::Right(_) => return Err(ReadError::NoAnswer),
                 }
@@ -188,6 +211,11 @@ impl Reader {
         share: Share,
         patience: Patience,
     ) -> Result<(AlignedBuf, Share), ReadError> {
+        let mut awaited = Awaited {
+            budget: self.budget(len),
+            bytes: share.bytes(),
+            is_over: false,
+        };
         let read = self.blocks.read_holding(segment, offset, len, share);
         let mut buf = match patience {
             Patience::Endless => read.await?,
@@ -196,6 +224,7 @@ impl Reader {
                 read.ok_or(ReadError::NoAnswer)??
             }
         };
+        awaited.is_over = true;
         let share = buf.let_go().unwrap_or_else(|| self.empty_share(len));
         Ok((buf, share))
     }

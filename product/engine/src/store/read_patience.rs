@@ -1,7 +1,6 @@
 //! [`ReadPatience`]: how long requests wait for the device to answer a read.
 
 use std::future::Future;
-use std::pin::pin;
 use std::time::Duration;
 
 use runtime::Instant;
@@ -11,9 +10,6 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Time between two reads that are tried while the device hangs.
 const TRIED_AGAIN: Duration = Duration::from_secs(1);
-
-/// Time by which a timer may be late before the whole process is taken to have stood still.
-const LATE: Duration = Duration::from_millis(500);
 
 /// Reads of the device that are given up after a time. Usable from every thread at once.
 ///
@@ -71,15 +67,24 @@ impl ReadPatience {
         now > Instant::from_nanos(last_tried) + self.limit.max(2 * TRIED_AGAIN)
     }
 
-    /// Waits until the device hangs.
-    pub(super) async fn hang(&self) {
+    /// Waits until the device hangs: until a read is given up as the first, or until none has been answered for as long while
+    /// those that were given up hold memory, as `has_abandoned` says, and none can be begun without it.
+    pub(super) async fn hang(&self, has_abandoned: impl Fn() -> bool) {
+        let mut begun = runtime::now();
         loop {
             let hangs = self.hangs.listener();
             let last = self.hung.load(Ordering::Relaxed);
-            if self.is_hung() && !self.is_over(last, runtime::now()) {
+            if self.is_hung() && (has_abandoned() || !self.is_over(last, runtime::now())) {
                 return;
             }
-            hangs.await;
+            if runtime::timeout(self.limit, hangs).await.is_ok() {
+                continue;
+            }
+            if has_abandoned() && self.answered.load(Ordering::Relaxed) <= begun.as_nanos() {
+                self.note_given_up(begun);
+                return;
+            }
+            begun = runtime::now();
         }
     }
 
@@ -93,24 +98,14 @@ impl ReadPatience {
         if !self.may_read() {
             return None;
         }
-        let mut read = pin!(read);
-        let first_begun = runtime::now();
-        let mut begun = first_begun;
-        for is_last in [false, true] {
-            if let Ok(done) = runtime::until(begun + self.limit, read.as_mut()).await {
-                if is_answer(&done) {
-                    self.note_answer(first_begun);
-                }
-                return Some(done);
+        let begun = runtime::now();
+        if let Ok(done) = runtime::until(begun + self.limit, read).await {
+            if is_answer(&done) {
+                self.note_answer(begun);
             }
-            // After a stop of the process the answer may be there and not have been looked at.
-            let now = runtime::now();
-            if is_last || now.since(begun) < self.limit + LATE {
-                break;
-            }
-            begun = now;
+            return Some(done);
         }
-        self.note_given_up(first_begun);
+        self.note_given_up(begun);
         None
     }
 
@@ -143,5 +138,43 @@ impl ReadPatience {
             );
             self.hangs.notify_all();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use runtime::sim::Sim;
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(2);
+
+    #[test]
+    fn who_waits_for_memory_that_unanswered_reads_hold_gives_up_as_well() {
+        Sim::new(1).block_on(async {
+            let patience = ReadPatience::new("flash", LIMIT);
+            // Clients that are slow hold the memory.
+            let waits = runtime::timeout(100 * LIMIT, patience.hang(|| false)).await;
+            assert!(waits.is_err());
+            // One read in two is answered.
+            let hang = runtime::timeout(10 * LIMIT, patience.hang(|| true));
+            let reads = async {
+                for _ in 0..20 {
+                    let answered = patience.wait_for(runtime::sleep(LIMIT / 2), |()| true);
+                    assert_eq!(answered.await, Some(()));
+                }
+            };
+            let (waits, ()) = futures_util::future::join(hang, reads).await;
+            assert!(waits.is_err());
+            let begun = runtime::now();
+            patience.hang(|| true).await;
+            let waited = runtime::now().since(begun);
+            assert!((LIMIT..=2 * LIMIT).contains(&waited), "{waited:?}");
+            // However long nobody has been able to try.
+            runtime::sleep(100 * LIMIT).await;
+            let begun = runtime::now();
+            patience.hang(|| true).await;
+            assert_eq!(runtime::now(), begun);
+        });
     }
 }

@@ -176,7 +176,7 @@ impl SegmentTable {
     }
 
     /// Returns whether the segment has no buffer, as after its write.
-    pub(super) fn is_on_flash(&self, segment: SegmentId) -> bool {
+    pub(crate) fn is_on_flash(&self, segment: SegmentId) -> bool {
         self.segment(segment).buffer.load(Ordering::Acquire) == 0
     }
 

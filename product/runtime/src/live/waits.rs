@@ -1,7 +1,7 @@
 //! Deadlines of waits that nearly always end long before.
 //!
 //! A timer for each such wait costs a tenth of a read from flash. So the waits of a worker are in one table, and while there are
-//! any, a task goes through it every [`LOOK_PAUSE`].
+//! any, a task goes through it every [`LOOK_PAUSE`]. Time in which the worker stands still does not count.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -15,6 +15,9 @@ use crate::Instant;
 
 /// Time by which a deadline may be missed.
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
+
+/// A look that is later than this does not count: deadlines are later by as much.
+const LATE: Duration = Duration::from_millis(100);
 
 thread_local! {
     static WAITS: RefCell<Waits> = const {
@@ -93,9 +96,14 @@ impl Drop for Watch {
 
 async fn watch(_watch: Watch) {
     loop {
+        let begun = monotonic_now();
         sleep(LOOK_PAUSE).await;
         let now = monotonic_now();
+        // If the process or the worker has stood still, what is waited for may be there and not have been looked at.
+        let late = now.since(begun + LOOK_PAUSE);
+        let stood_still = if late > LATE { late } else { Duration::ZERO };
         let end = |wait: &mut Wait| {
+            wait.deadline = wait.deadline + stood_still;
             wait.is_over = wait.deadline <= now;
             wait.is_over.then(|| wait.waker.clone())
         };

@@ -477,9 +477,11 @@ impl Residents for Runs {
             // A run cannot be moved item by item.
             return Named::No;
         }
-        // Goes with its segment, soon, and no older copy comes back in its place.
-        let is_last =
-            self.marks_reads && self.is_old(item.place.generation) && group.is_alone(item);
+        // The copy goes with its segment, soon, and no older one comes back in its place.
+        let is_last = self.marks_reads
+            && self.is_old(item.place.generation)
+            && self.store.table().is_on_flash(item.place.segment)
+            && group.is_alone(item);
         drop(group);
         if !is_last {
             let before = self.next_sequence.load(Ordering::Acquire);
