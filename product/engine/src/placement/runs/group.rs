@@ -341,6 +341,11 @@ impl Group {
         }
     }
 
+    /// Ends the time in which runs are restored.
+    pub(super) fn end_restoring(&mut self) {
+        self.sets.iter_mut().for_each(RunSet::fit);
+    }
+
     fn add_run(
         &mut self,
         header: &RunHeader,
@@ -372,7 +377,10 @@ impl Group {
             false => self.sets.back(),
         };
         if !at.is_some_and(|set| set.takes(shape)) {
-            let set = RunSet::new(shape);
+            let set = match is_oldest && self.sets.is_empty() {
+                true => RunSet::for_all(shape),
+                false => RunSet::new(shape),
+            };
             match is_oldest {
                 true => self.sets.push_front(set),
                 false => self.sets.push_back(set),

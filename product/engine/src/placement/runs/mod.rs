@@ -423,7 +423,12 @@ impl Placement for Runs {
                 append_header,
             } => self.end_placing(self.number_of(last), append_header),
             Event::RunFound(header) => self.restore_run(header),
-            Event::Recovered => self.recovers.store(false, Ordering::Release),
+            Event::Recovered => {
+                self.recovers.store(false, Ordering::Release);
+                for number in 0..self.groups.len() {
+                    self.change(number, Group::end_restoring);
+                }
+            }
             Event::DeadKeysWanted(each) => {
                 for group in &self.groups {
                     group.lock().each_dead(each);

@@ -38,6 +38,11 @@ pub(super) fn shape_for(newest: Option<RibbonShape>, items: u32, expected: u32) 
     })
 }
 
+/// Returns the highest number of runs for which [`shape_for`] chooses the bits of a shape.
+fn most_expected(shape: RibbonShape) -> u32 {
+    (1 << shape.fingerprint_bits()) / 4
+}
+
 /// Runs with ribbons of one shape, the oldest first.
 #[derive(Debug)]
 pub(super) struct RunSet {
@@ -50,8 +55,19 @@ pub(super) struct RunSet {
 impl RunSet {
     /// Creates a set for ribbons of a shape.
     pub(super) fn new(shape: RibbonShape) -> Self {
+        Self::with_columns(shape, FIRST_COLUMNS)
+    }
+
+    /// Creates a set to which a start adds all runs of a group that has never had another shape: as many columns as there are
+    /// at least where flash is full, by the bits of a fingerprint that were chosen for their number.
+    pub(super) fn for_all(shape: RibbonShape) -> Self {
+        Self::with_columns(shape, most_expected(shape) / 2)
+    }
+
+    fn with_columns(shape: RibbonShape, columns: u32) -> Self {
+        let columns = columns.clamp(FIRST_COLUMNS, MAX_COLUMNS);
         Self {
-            ribbon: SlicedRibbon::new(shape, FIRST_COLUMNS).expect("columns are in range"),
+            ribbon: SlicedRibbon::new(shape, columns).expect("columns are in range"),
             runs: VecDeque::new(),
             run_bytes: 0,
         }
@@ -113,11 +129,16 @@ impl RunSet {
         self.ribbon.retire();
         let oldest = self.runs.pop_front()?;
         self.run_bytes -= oldest.memory_bytes();
+        self.fit();
+        Some(oldest.items)
+    }
+
+    /// Takes away most columns without a run, if they are many.
+    pub(super) fn fit(&mut self) {
         let fitting = self.fitting_columns();
         if self.runs() * USED_PARTS < self.columns() * 3 && fitting < self.columns() {
             self.resize(fitting);
         }
-        Some(oldest.items)
     }
 
     /// Returns the number of columns for the runs and a few more.
