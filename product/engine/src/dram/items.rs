@@ -342,6 +342,20 @@ impl Items {
         }
     }
 
+    /// Accounts for a clean item that memory alone has from now on.
+    pub(crate) fn set_dirty(&mut self, handle: Handle) {
+        self.log.header_mut(handle).state |= state::DIRTY;
+        let header = *self.log.header(handle);
+        self.log.note_dirty(handle, &header);
+        let bytes = header.body_bytes() as u64;
+        self.dirty += 1;
+        self.dirty_bytes += bytes;
+        if header.version.get() < self.flushed.cutoff {
+            self.flushed.dirty += 1;
+            self.flushed.dirty_bytes += bytes;
+        }
+    }
+
     /// Returns the entry of `key`, even if it is expired or flushed.
     #[inline]
     pub(crate) fn find(&self, key: Key<'_>) -> Option<Handle> {

@@ -1,7 +1,7 @@
 //! Items that reclaim returns to memory.
 
 use super::{LargeHand, Room, Tiers};
-use crate::dram::{LargeClaim, NewItem};
+use crate::dram::{Handle, LargeClaim, NewItem};
 use crate::format::item::{ItemRef, state};
 use crate::reclaim::{Dirty, Entered, Named, Resident, ReturnToMemory};
 use crate::sync::atomic::Ordering;
@@ -36,34 +36,39 @@ impl ReturnToMemory for Tiers {
         let placement = self.flash.placement();
         let is_live = self.cutoffs().is_item_live(item.hash, contents.header, now);
         let held = partition.tier.items.find(key);
-        let held = held.map(|handle| *partition.tier.items.header(handle));
         // The same item, clean: an index of runs may not tell later that its copy has gone.
-        let is_held_clean = held.is_some_and(|held| {
+        let is_same = |handle: Handle| {
+            let held = partition.tier.items.header(handle);
             !held.has(state::DIRTY) && held.version.get() == item.version && self.flash.collects()
-        });
-        if !is_live || held.is_some() && !is_held_clean {
+        };
+        if !is_live || held.is_some_and(|held| !is_same(held)) {
             return false;
         }
         let Entered::Yes(entry) = placement.entry(item) else {
             return false;
         };
         let tier = &mut partition.tier;
-        let put = match room {
-            Room::Large => tier.put_large(key, &new, &mut claim, &context),
-            _ => tier.put(key, &new, &context),
-        };
-        if put.is_err() {
-            return false;
-        }
-        if let Some(handle) = tier.items.find(key) {
-            let header = tier.items.header_mut(handle);
-            if entry.was_read
-                && let Some(known) = self.gate.known_of_hot()
-            {
-                known.note_in(header);
+        if let Some(held) = held {
+            tier.items.set_dirty(held);
+            tier.collect(held, item.hash, &context);
+        } else {
+            let put = match room {
+                Room::Large => tier.put_large(key, &new, &mut claim, &context),
+                _ => tier.put(key, &new, &context),
+            };
+            if put.is_err() {
+                return false;
             }
-            header.set_clock(held.map_or(entry.clock, |held| held.clock()));
-            tier.collect(handle, item.hash, &context);
+            if let Some(handle) = tier.items.find(key) {
+                let header = tier.items.header_mut(handle);
+                if entry.was_read
+                    && let Some(known) = self.gate.known_of_hot()
+                {
+                    known.note_in(header);
+                }
+                header.set_clock(entry.clock);
+                tier.collect(handle, item.hash, &context);
+            }
         }
         // The partition's lock is still held, so that no write has come in between.
         let is_taken = placement.check(item, &mut |_| false) == Named::Removed;

@@ -482,16 +482,17 @@ impl Residents for Runs {
             // A run cannot be moved item by item.
             return Named::No;
         }
-        // The copy goes with its segment, soon, and no older one comes back in its place.
+        // No older copy comes back in its place. If there is none, the copy is outdated until its segment has gone, which is soon.
         let is_last = self.marks_reads
             && self.is_old(item.place.generation)
             && self.store.table().is_on_flash(item.place.segment)
             && group.is_alone(item);
         drop(group);
-        if !is_last {
-            let before = self.next_sequence.load(Ordering::Acquire);
-            self.change_of(item.hash, |group| group.give_up(&[*item], before));
-        }
+        let before = match is_last {
+            true => item.place.generation + 1,
+            false => self.next_sequence.load(Ordering::Acquire),
+        };
+        self.change_of(item.hash, |group| group.give_up(&[*item], before));
         Named::Removed
     }
 
