@@ -45,9 +45,9 @@ const FILES_OF_A_TYPE: usize = 1;
 /// Functions that destructure a tuple among their parameters. The aim is 0.
 const PACKED_PARAMETERS: usize = 2;
 /// Lines of code that a build of the product compiles. The aim is 32,000.
-const LINES_OF_THE_PRODUCT: usize = 40_618;
+const LINES_OF_THE_PRODUCT: usize = 40_642;
 /// Lines of Rust in all. A new system raises the bound by its own lines. The aim is 145,000.
-const LINES_IN_ALL: usize = 183_678;
+const LINES_IN_ALL: usize = 183_705;
 /// The word `what` in 10,000 words of comments.
 const WHAT_IN_COMMENTS: usize = 5;
 /// The word `what` in 10,000 words of the documents.

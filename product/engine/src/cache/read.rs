@@ -341,6 +341,10 @@ impl FlashRead {
         now: u32,
     ) -> bool {
         let tiers = &self.tiers;
+        if partition.tier.items.find(key).is_some() {
+            // Reclaim has given it back to memory meanwhile.
+            return true;
+        }
         let item = item.item();
         let mut new = NewItem::copy_of(&item, 0);
         if self.counts_hit && self.peek == Peek::No {

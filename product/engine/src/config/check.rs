@@ -39,6 +39,11 @@ pub fn check_image(
     );
     let most_copied = 15 + u32::from(copies_all);
     let copies_fit = reclaim.policy.max_copy_sixteenths() <= most_copied;
+    let most_taken = match reclaim.policy {
+        ReclaimPolicy::TakeBack { most_sixteenths } => most_sixteenths,
+        _ => 1,
+    };
+    let taken_fits = (1..=15).contains(&most_taken);
     let write_fits = writing.write_bytes.is_none_or(|bytes| bytes >= PAGE_BYTES);
     let segment_fits = segment_bytes.is_multiple_of(PAGE_BYTES) && segment_bytes >= 64 << 10;
     let reclaimers_fit = (1..=254).contains(&reclaim.reclaimers);
@@ -54,6 +59,7 @@ pub fn check_image(
             "max_copy_sixteenths",
             "0 to 15, or 16 where all that is valid is copied",
         ),
+        (taken_fits, "most_sixteenths", "1 to 15"),
         (reclaimers_fit, "reclaimers", "1 to 254"),
         (leveling_fits, "wear_leveling", "1 or more"),
     ])?;

@@ -69,9 +69,10 @@ impl DramTier {
         self.enter(key, new, None, context)
     }
 
-    /// Notes that an item in memory is to be placed with its group, if items collect.
+    /// Notes that an item in memory is to be placed with its group, if items collect and its value is not large.
     pub(crate) fn collect(&mut self, handle: Handle, hash: KeyHash, context: &EvictContext<'_>) {
-        if let Some(collecting) = context.flash.collecting() {
+        let is_large = self.items.log.large_of(handle).is_some();
+        if let Some(collecting) = context.flash.collecting().filter(|_| !is_large) {
             let mut collector = Collector {
                 items: &mut self.items,
                 context,

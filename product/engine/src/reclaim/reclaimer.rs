@@ -5,6 +5,7 @@
 //! segments reclaimed, the next segment is dropped.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use runtime::sync::{Permit, Semaphore};
 
@@ -31,6 +32,8 @@ const HOLE_BYTES: u32 = 32 << 10;
 const GAIN_LIMIT: i64 = 4;
 /// After a search for a segment that gains has failed, copying rests until one in this many written segments is new.
 const RESTING_SHARE: u32 = 64;
+/// Longest time in which a segment that goes is read for items to take back: nothing is reclaimed meanwhile.
+const TAKING: Duration = Duration::from_secs(1);
 /// Entries checked, or items copied, before other tasks get a turn.
 const ITEMS_A_TURN: usize = 64;
 
@@ -331,9 +334,11 @@ impl Reclaimer {
         let unread = self.upkeep.recovery.give_up(record.segment).await;
         if let Keep::Old(sixteenths) = keep
             && unread.is_none()
-            && let Err(error) = self.take_back(residents, record, sixteenths).await
         {
-            tracing::warn!(segment = record.segment.0, %error, "items could not be taken back");
+            let taking = self.take_back(residents, record, sixteenths);
+            if let Ok(Err(error)) = runtime::timeout(TAKING, taking).await {
+                tracing::warn!(segment = record.segment.0, %error, "items could not be taken back");
+            }
         }
         if matches!(keep, Keep::Nothing | Keep::Old(_)) && self.demaps_by_itself {
             self.drop_unseen(residents, record, unread.is_some());
@@ -444,8 +449,8 @@ impl Reclaimer {
             .add(u64::from(entry.expiry.get() != 0));
     }
 
-    /// Gives the items of a segment that the index marks as read back to memory, up to a bound, in the order in which they lie. All
-    /// items are still in the index afterwards.
+    /// Gives the items of a segment that the index marks as read back to memory, up to a bound, in the order in which they lie. The
+    /// others stay in the index.
     async fn take_back(
         &self,
         residents: &dyn Residents,
@@ -462,7 +467,6 @@ impl Reclaimer {
         let listed = store.reader().read_summary(record).await?;
         let now = runtime::unix_seconds();
         let mut left = u64::from(record.data_bytes) * u64::from(most_sixteenths) / 16;
-        let mut taken = 0;
         let is_wanted = |item: &Resident, entry: &SummaryEntry| {
             let was_read = matches!(residents.entry(item), Entered::Yes(known) if known.was_read);
             was_read && self.is_live(item, entry, now)
@@ -480,7 +484,7 @@ impl Reclaimer {
                     && memory.take_back(&item, &contents)
                 {
                     left -= contents.flash_bytes() as u64;
-                    taken += 1;
+                    self.upkeep.counters.items_returned.add(1);
                 }
             }
         };
@@ -488,7 +492,6 @@ impl Reclaimer {
         reader
             .go_through(&pin, self.hash_seed, &listed, each)
             .await?;
-        self.upkeep.counters.items_returned.add(taken);
         let mut own = listed;
         own.retain(|entry| {
             let item = Resident::of(record, entry);

@@ -85,7 +85,8 @@ pub enum ReadError {
     },
 }
 
-/// A read whose buffer holds a share of a budget. It is abandoned if this is dropped before it is over.
+/// A read whose buffer holds a share of a budget. It is abandoned if this is dropped before it is over. Of one that fails the share
+/// has gone with its buffer, and both are noted.
 struct Awaited<'a> {
     budget: &'a Budget,
     bytes: u64,
@@ -211,12 +212,20 @@ impl Reader {
         share: Share,
         patience: Patience,
     ) -> Result<(AlignedBuf, Share), ReadError> {
-        let mut awaited = Awaited {
-            budget: self.budget(len),
-            bytes: share.bytes(),
-            is_over: false,
+        let budget = match share.is_of(&self.large_reads) {
+            true => &self.large_reads,
+            false => &self.small_reads,
         };
-        let read = self.blocks.read_holding(segment, offset, len, share);
+        let read = async {
+            let mut awaited = Awaited {
+                budget,
+                bytes: share.bytes(),
+                is_over: false,
+            };
+            let read = self.blocks.read_holding(segment, offset, len, share).await;
+            awaited.is_over = read.is_ok();
+            read
+        };
         let mut buf = match patience {
             Patience::Endless => read.await?,
             Patience::Waits | Patience::ReadsAhead => {
@@ -224,7 +233,6 @@ impl Reader {
                 read.ok_or(ReadError::NoAnswer)??
             }
         };
-        awaited.is_over = true;
         let share = buf.let_go().unwrap_or_else(|| self.empty_share(len));
         Ok((buf, share))
     }

@@ -11,6 +11,9 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 /// Time between two reads that are tried while the device hangs.
 const TRIED_AGAIN: Duration = Duration::from_secs(1);
 
+/// Least time after which a read is given up.
+const LEAST: Duration = Duration::from_millis(1);
+
 /// Reads of the device that are given up after a time. Usable from every thread at once.
 ///
 /// If no read at all has been answered for that time, the device hangs: from then on one request in each second reads, and the
@@ -32,7 +35,7 @@ impl ReadPatience {
     pub(super) fn new(of: &'static str, limit: Duration) -> Self {
         Self {
             of,
-            limit,
+            limit: limit.max(LEAST),
             answered: AtomicU64::new(0),
             hung: AtomicU64::new(0),
             hangs: Notify::new(),
@@ -77,7 +80,10 @@ impl ReadPatience {
             if self.is_hung() && (has_abandoned() || !self.is_over(last, runtime::now())) {
                 return;
             }
-            if runtime::timeout(self.limit, hangs).await.is_ok() {
+            if runtime::until(runtime::now() + self.limit, hangs)
+                .await
+                .is_ok()
+            {
                 continue;
             }
             if has_abandoned() && self.answered.load(Ordering::Relaxed) <= begun.as_nanos() {

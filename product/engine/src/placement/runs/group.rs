@@ -217,7 +217,7 @@ impl Group {
         }
         let are_all = version > self.newest_version;
         if are_all {
-            self.own.remove(&hash.0);
+            self.remove_own(hash);
         }
         self.note(hash, version, before, are_all);
         true
@@ -237,6 +237,11 @@ impl Group {
                 before: dead.before,
             });
         }
+    }
+
+    fn remove_own(&mut self, hash: KeyHash) {
+        self.own.remove(&hash.0);
+        self.own_read.remove(&hash.0);
     }
 
     fn note(&mut self, hash: KeyHash, version: u64, before: u64, is_gone: bool) {
@@ -284,7 +289,7 @@ impl Group {
             superseded.add(item.hash, item.version, sequence);
         }
         self.dead.remove(&dead_key(item.hash));
-        self.own.remove(&item.hash.0);
+        self.remove_own(item.hash);
     }
 
     /// Returns the shape of the ribbon of a run.
@@ -311,7 +316,7 @@ impl Group {
     /// Makes items that were placed, and all their older copies, no longer found. An item may be placed again with its version.
     pub(super) fn give_up(&mut self, items: &[Resident], before: u64) {
         for item in items {
-            self.own.remove(&item.hash.0);
+            self.remove_own(item.hash);
             self.note(item.hash, item.version, before, true);
         }
     }
@@ -377,10 +382,7 @@ impl Group {
             false => self.sets.back(),
         };
         if !at.is_some_and(|set| set.takes(shape)) {
-            let set = match is_oldest && self.sets.is_empty() {
-                true => RunSet::for_all(shape),
-                false => RunSet::new(shape),
-            };
+            let set = RunSet::new(shape);
             match is_oldest {
                 true => self.sets.push_front(set),
                 false => self.sets.push_back(set),

@@ -241,13 +241,18 @@ impl Runs {
         Ok(None)
     }
 
-    async fn get_item(&self, key: Key<'_>, patience: Patience) -> Result<Found, ReadError> {
+    async fn get_item(
+        &self,
+        key: Key<'_>,
+        patience: Patience,
+        counts: Counts<'_>,
+    ) -> Result<Found, ReadError> {
         let hash = key.hash();
         let is_wanted = |item: &ItemRef<'_>| item.key == key.bytes();
         let Some((place, item)) = self.find(hash, is_wanted, patience).await? else {
             return Ok(Found::Absent);
         };
-        if self.marks_reads && self.is_old(place.generation) {
+        if self.marks_reads && counts() && self.is_old(place.generation) {
             self.change_of(hash, |group| group.mark(hash, place));
         }
         Ok(Found::Item(item))
@@ -374,9 +379,9 @@ impl Placement for Runs {
         key: Key<'a>,
         _probe: Probe,
         patience: Patience,
-        _counts: Counts<'a>,
+        counts: Counts<'a>,
     ) -> PlacementFuture<'a, Result<Found, ReadError>> {
-        Box::pin(self.get_item(key, patience))
+        Box::pin(self.get_item(key, patience, counts))
     }
 
     fn insert(&self, hash: KeyHash, version: u64, place: Place, _clock: u8) -> Inserted {

@@ -55,19 +55,8 @@ pub(super) struct RunSet {
 impl RunSet {
     /// Creates a set for ribbons of a shape.
     pub(super) fn new(shape: RibbonShape) -> Self {
-        Self::with_columns(shape, FIRST_COLUMNS)
-    }
-
-    /// Creates a set to which a start adds all runs of a group that has never had another shape: as many columns as there are
-    /// at least where flash is full, by the bits of a fingerprint that were chosen for their number.
-    pub(super) fn for_all(shape: RibbonShape) -> Self {
-        Self::with_columns(shape, most_expected(shape) / 2)
-    }
-
-    fn with_columns(shape: RibbonShape, columns: u32) -> Self {
-        let columns = columns.clamp(FIRST_COLUMNS, MAX_COLUMNS);
         Self {
-            ribbon: SlicedRibbon::new(shape, columns).expect("columns are in range"),
+            ribbon: SlicedRibbon::new(shape, FIRST_COLUMNS).expect("columns are in range"),
             runs: VecDeque::new(),
             run_bytes: 0,
         }
@@ -85,7 +74,10 @@ impl RunSet {
     /// Adds a run as the newest or as the oldest.
     pub(super) fn add(&mut self, run: Run, solution: &Solution, is_oldest: bool) {
         if self.ribbon.runs() == self.ribbon.columns() {
-            self.resize(self.fitting_columns());
+            // At a start they double, up to as many as there are at least where flash is full.
+            let doubled = (2 * self.columns()).min(most_expected(self.shape()) / 2);
+            let least = if is_oldest { doubled } else { 0 };
+            self.resize(self.fitting_columns().max(least.min(MAX_COLUMNS)));
         }
         self.run_bytes += run.memory_bytes();
         if is_oldest {
