@@ -14,7 +14,7 @@ use flowstone_engine::format::segment::{FOOTER_BYTES, Position, SUMMARY_ENTRY_BY
 use flowstone_engine::inspect::{self, Flaw, InspectOptions, Inspection};
 use flowstone_engine::preset::RUNS;
 use flowstone_engine::{
-    DumpCursor, Engine, EngineConfig, Lookup, MemoryCursor, Peek, Put, ReclaimPolicy, Stop, Victim,
+    DumpCursor, Engine, EngineConfig, MemoryCursor, Put, ReclaimPolicy, Stop, Victim,
 };
 use futures_util::future::join_all;
 use rand::Rng;
@@ -229,43 +229,6 @@ fn items_that_are_read_while_they_are_old_are_taken_back() {
     };
     let (found, returned) = kept_by_reads(&dropping);
     assert!(found < 300 && returned == 0, "{found} found");
-}
-
-/// Items are removed just after they have been taken back, while their segment is still there.
-#[test]
-fn what_is_removed_while_its_segment_goes_stays_gone() {
-    const READ: u64 = 2000;
-    let (_, media) = media();
-    simulate(1, async {
-        let engine = start(&media, &config()).await;
-        let (mut random, mut removed) = (random(1), HashSet::new());
-        for number in 0..400_000 {
-            set(&engine, &numbered(number), &value(number, 250))
-                .await
-                .unwrap();
-            runtime::sleep(Duration::from_micros(20)).await;
-            if number % 50_000 == 49_999 {
-                for read in (0..READ).filter(|read| !removed.contains(read)) {
-                    get(&engine, &numbered(read)).await;
-                }
-            }
-            if number < 150_000 {
-                continue;
-            }
-            let other = random.random_range(0..READ);
-            let (name, now) = (numbered(other), runtime::unix_seconds());
-            let key = engine.key(&name).unwrap();
-            let found = engine.lookup(key, now, Peek::Yes, |_| ());
-            if number % 50_000 > 30_000 && matches!(found, Lookup::Hit(())) {
-                // Memory has it though nobody has read it lately.
-                remove(&engine, other).await;
-                removed.insert(other);
-                let found = get(&engine, &name).await;
-                assert!(found.is_none(), "item {other} is back at {number}");
-            }
-        }
-        assert!(removed.len() > 20, "{} were removed", removed.len());
-    });
 }
 
 /// Returns the places of the run headers on a disk, each with the hash of its name: those of a segment in their order.
