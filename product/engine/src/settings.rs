@@ -74,7 +74,7 @@ pub enum ReclaimPolicy {
         /// Order in which segments are reclaimed.
         victim: Victim,
     },
-    /// Items that are read while they are in the older half of the segments go back to what collects in memory, up to
+    /// Items that are read while they are in the older half of the segments go back to those that collect in memory, up to
     /// `most_sixteenths` of a segment; the others are dropped. Segments go in order of age, and are dropped below the low
     /// watermark.
     TakeBack {

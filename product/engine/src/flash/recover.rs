@@ -311,7 +311,7 @@ async fn read_segment(
     let mut entries = entries[covered..].to_vec();
     let mut runs = Vec::new();
     if tier.upkeep.dead_copies.are_told_at_reads() {
-        // The newest first: what is found is never older than what the index does not know yet.
+        // The newest first: a copy that is found is never older than one that the index does not know yet.
         entries.reverse();
         let of_runs: Vec<SummaryEntry> = entries.extract_if(.., |entry| is_header(entry)).collect();
         let counts_on = dead.supersedes(record);

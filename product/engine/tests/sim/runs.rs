@@ -58,6 +58,15 @@ async fn hits(engine: &Arc<Engine>, latest: &HashMap<u64, Option<Vec<u8>>>) -> u
     hits
 }
 
+/// Returns a value, of which one in `large` takes an entry of its own in the index.
+fn any_value(random: &mut impl Rng, large: u32) -> Vec<u8> {
+    let len = match random.random_range(0..large) {
+        0 => random.random_range(3000..9000),
+        _ => random.random_range(20..600),
+    };
+    value(random.random(), len)
+}
+
 #[test]
 fn items_are_found_in_runs_and_after_a_restart() {
     for_each_seed(
@@ -76,11 +85,7 @@ fn items_are_found_in_runs_and_after_a_restart() {
                         latest.insert(number, None);
                         continue;
                     }
-                    let len = match random.random_range(0..100) {
-                        0 => random.random_range(3000..9000),
-                        _ => random.random_range(20..600),
-                    };
-                    let bytes = value(random.random(), len);
+                    let bytes = any_value(&mut random, 100);
                     set(&engine, &numbered(number), &bytes).await.unwrap();
                     latest.insert(number, Some(bytes));
                 }
@@ -112,7 +117,7 @@ fn items_are_found_in_runs_and_after_a_restart() {
     );
 }
 
-/// Recovery goes from the newest segment to the oldest: what is found before it has ended is the latest version. Large items and
+/// Recovery goes from the newest segment to the oldest: a copy found before it has ended is the latest version. Large items and
 /// small ones of the same keys take turns, so that entries of their own lie between runs.
 #[test]
 fn the_latest_versions_are_found_before_recovery_has_ended() {
@@ -127,11 +132,7 @@ fn the_latest_versions_are_found_before_recovery_has_ended() {
                 let engine = start(&media, &config()).await;
                 for _ in 0..60_000u64 {
                     let number = random.random_range(0..10_000);
-                    let len = match random.random_range(0..50) {
-                        0 => random.random_range(3000..9000),
-                        _ => random.random_range(20..600),
-                    };
-                    let bytes = value(random.random(), len);
+                    let bytes = any_value(&mut random, 50);
                     set(&engine, &numbered(number), &bytes).await.unwrap();
                     latest.insert(number, Some(bytes));
                 }
@@ -216,7 +217,7 @@ fn kept_by_reads(config: &EngineConfig) -> (usize, u64) {
     })
 }
 
-/// What is taken back is the latest version.
+/// Items are taken back in their latest version.
 #[test]
 fn items_that_are_read_while_they_are_old_are_taken_back() {
     let (found, returned) = kept_by_reads(&config());

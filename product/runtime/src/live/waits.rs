@@ -99,7 +99,7 @@ async fn watch(_watch: Watch) {
         let begun = monotonic_now();
         sleep(LOOK_PAUSE).await;
         let now = monotonic_now();
-        // If the process or the worker has stood still, what is waited for may be there and not have been looked at.
+        // If the process or the worker has stood still, an answer may be there and not have been looked at.
         let late = now.since(begun + LOOK_PAUSE);
         let stood_still = if late > LATE { late } else { Duration::ZERO };
         let end = |wait: &mut Wait| {

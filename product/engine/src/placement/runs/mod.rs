@@ -145,7 +145,7 @@ impl Runs {
         let bytes = groups.iter().map(|group| group.lock().memory_bytes()).sum();
         parts.index_use.bytes.store(bytes, Ordering::Relaxed);
         let next_sequence = parts.store.appender().next_sequence();
-        // What an earlier run of the cache has written is old until the first segment goes.
+        // Items of an earlier run of the cache are old until the first segment goes.
         let oldest = AtomicU64::new(next_sequence.load(Ordering::Relaxed));
         Self {
             next_sequence,
